@@ -1,0 +1,1 @@
+"""GPU sharing for Kubernetes: card-level placement, one atomic binding, no handshake."""

@@ -1,0 +1,1 @@
+"""Keeps the agent's processes alive and answering: a supervisor, and the beat by which it sees a hang."""

@@ -1,0 +1,5 @@
+"""`python -m vgpu.cli`."""
+
+from vgpu.cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""The operator process: watches, translation, the extender, the writer, leadership."""

@@ -1,0 +1,53 @@
+"""Whether this process may write now. Enters: the times of Lease renewals. Leaves: yes or no.
+
+Pure but for the clock that it is given. May not live here: requests, waiting.
+"""
+
+import time
+from collections.abc import Callable
+
+
+class Fence:
+    """Open from a renewal until `margin_seconds` before the renew deadline, judged by a monotonic clock alone.
+
+    Needs nobody to close it: a process that hangs, or whose requests hang, finds it closed. A write that starts
+    while it is open has ended (by its own time-out) before another process can hold the Lease.
+    """
+
+    def __init__(
+        self,
+        renew_deadline_seconds: float,
+        margin_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._renew_deadline_seconds = renew_deadline_seconds
+        self._margin_seconds = margin_seconds
+        self._clock = clock
+        self._renewed_at: float | None = None
+
+    def now(self) -> float:
+        """The time of the clock that this fence judges by."""
+        return self._clock()
+
+    @property
+    def deadline(self) -> float | None:
+        """The time of the clock at which leadership ends without a further renewal; None when not leading."""
+        return None if self._renewed_at is None else self._renewed_at + self._renew_deadline_seconds
+
+    @property
+    def leading(self) -> bool:
+        """Whether the Lease was renewed within the renew deadline."""
+        return self.deadline is not None and self._clock() < self.deadline
+
+    def may_write(self) -> bool:
+        """Whether a write may start now."""
+        return self.deadline is not None and self._clock() < self.deadline - self._margin_seconds
+
+    def renewed(self, at: float) -> None:
+        """A renewal succeeded; `at` is the clock's time just before its request was sent."""
+        if self._renewed_at is None or at > self._renewed_at:
+            self._renewed_at = at
+
+    def lost(self) -> None:
+        """Leadership ended: closed until the next renewal."""
+        self._renewed_at = None

@@ -1,0 +1,298 @@
+"""Sends waiting pods to what has become free: one status patch wakes a pod and names its node.
+
+Enters: changes of the ledger, answers of the extender. Leaves: nominations held in the ledger and written by the
+writer. Which pod goes where is core.nomination's; this file keeps to the limits: so many a second, so many per
+pod until its answer changes, and cards held no longer than a few seconds. Whose turn it is tell the offers.
+
+A pod's answer is whether its cards fit anywhere. It changes by outside facts, never by our own nominations, so a
+pod that other filters keep refusing is woken a few times and then left alone: a quiet cluster stays quiet. Pods
+that never reached the extender, because in-tree filters alone refused them, are not woken, unless they are owed.
+
+kube-scheduler clears a nomination that it finds when an attempt ends that began without it, and its first refusal
+of a pod is always followed by one more attempt. So a pod is sent once it has not been asked about for a moment;
+what frees capacity often wakes kube-scheduler too, and then nothing is left to write.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from vgpu.controller.fence import Fence
+from vgpu.controller.guard import one_object
+from vgpu.controller.held import Held
+from vgpu.controller.learning import learn
+from vgpu.controller.offers import Offers, OffersByAge
+from vgpu.controller.pacing import DueKeys, Pace
+from vgpu.controller.tries import Tries
+from vgpu.core.facts import PodFact
+from vgpu.core.filtering import FilterAnswer
+from vgpu.core.index import FitIndex
+from vgpu.core.ledger import Changes, Ledger
+from vgpu.core.nomination import Nomination, nominate, nominate_one, waits_for_us
+from vgpu.core.placement import Placement, Policies, place
+from vgpu.core.request import PodRequest
+from vgpu.core.views import NodeView
+from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
+from vgpu.kube.objects import Key
+from vgpu.settings import OperatorSettings
+
+LOG = logging.getLogger(__name__)
+CANDIDATES = 32
+"""Fitting nodes that are looked at for a pod whose sample held none."""
+VIEWS = 64
+"""Freed nodes that are looked at in one batch; the others have their turn in the next."""
+BATCH = 20
+"""Nominations chosen at once; each is checked again when its turn comes."""
+LONGEST_SETTLES = 5
+"""A pod that is asked about without pause is sent after so many settling times."""
+FREED = ""
+"""The key, beside pods' uids, of what was freed."""
+AGAIN = "again "
+"""Before the uid of an owed pod: its backoff is over."""
+
+
+class NominationSink(Protocol):
+    """Where nominations go; the operator's writer."""
+
+    async def nominate(self, pod: Key, node: str | None, wake: int) -> None:
+        """Patch the pod's status. Raises ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deciders:
+    """What decides: the ledger, its index, the policies, whose turn it is."""
+
+    ledger: Ledger
+    index: FitIndex
+    policies: Policies
+    offers: Offers = field(default_factory=OffersByAge)
+
+
+class Nominator:
+    """Wakes and directs pods that the extender has refused, and owed ones; only while this process leads."""
+
+    def __init__(
+        self,
+        deciders: Deciders,
+        sink: NominationSink,
+        fence: Fence,
+        settings: OperatorSettings,
+        changed: Callable[[], None],
+    ) -> None:
+        self._ledger = deciders.ledger
+        self._index = deciders.index
+        self._policies = deciders.policies
+        self._sink = sink
+        self._fence = fence
+        self._settings = settings
+        self._poke = changed
+        self._offers = deciders.offers
+        self._pace = Pace(settings.nominations_per_second)
+        self._pace_owed = Pace(settings.nominations_owed_per_second)
+        self._tries = Tries(self._ledger, self._index, self._offers, settings.nominations_per_answer)
+        self._refused: set[str] = set()
+        self._freed: set[str] = set()
+        self._missed: dict[str, float] = {}
+        self._due: DueKeys[str] = DueKeys()
+        self._held = Held(self._ledger)
+
+    def answered(self, pod: PodFact, answer: FilterAnswer) -> None:
+        """The extender has answered for this pod."""
+        self._due.discard(pod.uid)
+        if answer.nodes:
+            self._refused.discard(pod.uid)
+        else:
+            self._refused.add(pod.uid)
+        if not answer.missed or not self._fence.leading:
+            self._missed.pop(pod.uid, None)
+            return
+        now, settle = asyncio.get_running_loop().time(), self._settings.nomination_settle_seconds
+        first = self._missed.setdefault(pod.uid, now)
+        self._due.add(pod.uid, min(now + settle, first + LONGEST_SETTLES * settle))
+
+    def changed(self, changes: Changes) -> None:
+        """Note what was freed, and forget the tries of pods whose answer has changed."""
+        for uid in changes.pods:
+            if (pod := self._ledger.pod(uid)) is None or pod.node or pod.ended:
+                self._forget(uid)
+            else:
+                self._held.look(uid)
+        self._tries.forgive()
+        if changes.freed - self._held.take_given_up():
+            self._offers.room_came()
+        if changes.freed and self._fence.leading:
+            self._freed |= changes.freed
+            self._look_at_freed(self._settings.nomination_settle_seconds)
+
+    def start_over(self) -> None:
+        """This process has begun to lead: what waiting pods were told is not known, what is free may be news."""
+        self._refused |= {pod.uid for pod in self._ledger.pending() if self._waits(pod)}
+        self._freed |= set(self._ledger.nodes())
+        self._look_at_freed(0)
+
+    async def run(self) -> None:
+        """Nominate what can be. Runs until cancelled."""
+        while True:
+            key = await self._due.next()
+            found: list[Nomination] = []
+            with one_object("nominations", key or "what was freed"):
+                await learn(self._index, self._requests(key))
+                found = self._choose(key)
+            for chosen in found:
+                owed = self._offers.owes(chosen.pod.uid)
+                await (self._pace_owed if owed else self._pace).turn()
+                with one_object("nominations", f"{chosen.pod.namespace}/{chosen.pod.name}"):
+                    await self._send(chosen)
+
+    async def expire(self) -> None:
+        """Give up what has been held for too long. Runs until cancelled."""
+        while True:
+            uid = await self._held.next_over()
+            with one_object("nominations: expire", uid):
+                if uid and self._offers.owes(uid):
+                    self._rest(uid)
+                self._poke()
+
+    def _look_at_freed(self, in_seconds: float) -> None:
+        self._due.add(FREED, asyncio.get_running_loop().time() + in_seconds)
+
+    def _choose(self, key: str) -> list[Nomination]:
+        """The next nominations in rank order; what is left over is looked at again afterwards."""
+        if not self._fence.leading:
+            self._freed.clear()
+            self._missed.clear()
+            return []
+        if key != FREED:
+            again = key.removeprefix(AGAIN)
+            self._missed.pop(key, None)
+            chosen = self._for_missed(key) if again == key else self._for_owed(again)
+            return [chosen] if chosen is not None else []
+        waiting = self._waiting()
+        views = self._freed_views(waiting)
+        found = self._nominate(views, waiting) if views else []
+        if not found:
+            # Taints, selectors or what is held may bar exactly these: the other freed nodes have their turn.
+            self._freed = self._freed - {view.name for view in views} if views else set()
+        if self._freed:
+            self._look_at_freed(0)
+        return found
+
+    def _nominate(self, views: list[NodeView], waiting: list[PodFact]) -> list[Nomination]:
+        found: list[Nomination] = []
+        with one_object("nominations", f"{len(waiting)} waiting pods together") as together:
+            found = nominate(views, waiting, self._policies, BATCH, self._offers.turns())
+        # One of them is at fault: each has its turn alone, and is checked again before it is sent.
+        for pod in waiting if together.failed else ():
+            with one_object("nominations", f"{pod.namespace}/{pod.name}"):
+                found += nominate(views, [pod], self._policies, 1, self._offers.turns())
+        return found[:BATCH]
+
+    def _requests(self, key: str) -> set[PodRequest | None]:
+        """What the pods ask for that `key` is about."""
+        pods = self._waiting() if key == FREED else [self._ledger.pod(key.removeprefix(AGAIN))]
+        return {pod.request for pod in pods if pod is not None}
+
+    def _for_missed(self, uid: str) -> Nomination | None:
+        pod = self._ledger.pod(uid)
+        if pod is None or pod.request is None or pod.node or not self._may_try(uid):
+            return None
+        tried = self._tries.nodes(uid)
+        verdicts = self._index.verdicts(pod.request, uid)
+        names = [name for name in verdicts.best(CANDIDATES + len(tried)) if name not in tried]
+        return nominate_one(self._views(names), pod, self._policies, self._offers.turns())
+
+    def _for_owed(self, uid: str) -> Nomination | None:
+        """An owed pod whose backoff is over, wherever it was sent before."""
+        absent = (pod for pod in self._offers.absent() if pod.uid == uid)
+        pod = self._ledger.pod(uid) or next(absent, None)
+        if pod is None or pod.request is None or not self._waits(pod) or self._ledger.nomination(uid):
+            return None
+        names = self._index.verdicts(pod.request, uid).best(CANDIDATES)
+        return nominate_one(self._views(names), pod, self._policies, self._offers.turns())
+
+    def _freed_views(self, waiting: Sequence[PodFact]) -> list[NodeView]:
+        """The freed nodes that fit some waiting request, the best for each; not the whole cluster at a start."""
+        requests = {pod.request for pod in waiting if pod.request is not None}
+        each = max(1, VIEWS // max(1, len(requests)))
+        names: set[str] = set()
+        for request in requests:
+            names |= set(self._index.verdicts(request, "").best(each, self._freed))
+        return self._views(sorted(names))
+
+    def _views(self, names: Iterable[str]) -> list[NodeView]:
+        return [view for name in names if (view := self._ledger.view(name)) is not None]
+
+    def _waiting(self) -> list[PodFact]:
+        """Pods that we refused, and owed ones, that nothing is held for yet, and whose own turn does not come
+        anyway."""
+        if not self._freed:
+            return []
+        uids = {uid for uid in self._refused if uid not in self._due}.union(self._offers.owed())
+        pods = [pod for uid in uids if (pod := self._ledger.pod(uid)) is not None]
+        pods += self._offers.absent()
+        return [pod for pod in pods if self._waits(pod) and self._may_try(pod.uid)]
+
+    def _waits(self, pod: PodFact) -> bool:
+        return waits_for_us(pod, self._settings.scheduler_name) and self._ledger.booking(pod.uid) is None
+
+    def _may_try(self, uid: str) -> bool:
+        return self._tries.allowed(uid, owed=self._offers.owes(uid))
+
+    def _rest(self, uid: str) -> None:
+        """An owed pod did not come."""
+        self._tries.forget(uid)
+        after = self._offers.failed(uid)
+        if after is not None:
+            self._due.add(AGAIN + uid, asyncio.get_running_loop().time() + after)
+
+    def _placement_now(self, chosen: Nomination, request: PodRequest) -> Placement | None:
+        view = self._ledger.view(chosen.placement.node)
+        placement = place(view, request, chosen.pod.uid, self._policies) if view else None
+        return placement if isinstance(placement, Placement) else None
+
+    async def _send(self, chosen: Nomination) -> None:
+        """Check once more, hold the cards, then write."""
+        pod = self._ledger.pod(chosen.pod.uid)
+        if pod is None:
+            await self._create(chosen)
+            return
+        if pod.request is None or not self._fence.leading:
+            return
+        placement = self._placement_now(chosen, pod.request)
+        if placement is None or not self._ledger.nominate(pod.uid, placement.node, placement):
+            return
+        self._poke()
+        if self._tries.note(pod.uid, placement.node) and self._offers.owes(pod.uid):
+            self._rest(pod.uid)
+        self._held.note(pod.uid, placement.node, self._settings.nomination_seconds)
+        try:
+            await self._sink.nominate(Key(pod.namespace, pod.name, pod.uid), chosen.node, _wake_count())
+        except (ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading) as error:
+            # What is held ends by its time-out, and that wakes whoever still waits.
+            LOG.info("nomination failed pod=%s/%s node=%s: %s", pod.namespace, pod.name, placement.node, error)
+            return
+        LOG.info("nominated pod=%s/%s node=%s direct=%s", pod.namespace, pod.name, placement.node, chosen.direct)
+
+    async def _create(self, chosen: Nomination) -> None:
+        """The room is not held for a pod that does not exist: should another take it, the new one waits."""
+        pod = next((pod for pod in self._offers.absent() if pod.uid == chosen.pod.uid), None)
+        if pod is None or pod.request is None or not self._fence.leading:
+            return
+        if self._placement_now(chosen, pod.request) is not None and not await self._offers.create(pod):
+            self._rest(pod.uid)
+
+    def _forget(self, uid: str) -> None:
+        self._tries.forget(uid)
+        self._refused.discard(uid)
+        self._missed.pop(uid, None)
+        self._due.discard(uid)
+        self._due.discard(AGAIN + uid)
+        self._held.forget(uid)
+
+
+def _wake_count() -> int:
+    """A value that no earlier patch wrote, of this process or one before it: milliseconds of the wall clock."""
+    return time.time_ns() // 1_000_000

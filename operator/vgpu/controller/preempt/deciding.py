@@ -1,0 +1,156 @@
+"""Asks the decision core, and asks it once for pods that are equal in all that the answer rests on.
+
+Enters: a DecisionWorld, pods that start together, what an earlier plan taught, the moment. Leaves: a Plan or a No.
+A No is remembered until `forget`; who could go (a Pool) and what is known of nodes is brought up to date, for a
+moment only, since lost work grows with time. May not live here: when to ask.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+
+from vgpu.controller.preempt.waiting import Preemptors
+from vgpu.core.preempt.cluster_search import SearchCache
+from vgpu.core.preempt.decision import Plan, choose
+from vgpu.core.preempt.decision_world import Avoid, DecisionWorld
+from vgpu.core.preempt.facts import WithinQueue, Workload
+from vgpu.core.preempt.pool import Pool, pool_for
+from vgpu.core.preempt.protection import No
+from vgpu.core.preempt.renewal import renewed
+
+POOL_SECONDS = 2
+MOST_CACHES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question. `revision`: of the workloads in `world`."""
+
+    world: DecisionWorld
+    pods: Preemptors
+    avoid: Avoid
+    now_seconds: int
+    revision: int
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """What is kept for pods that may evict the same ones. `anew`: the pool was made for this world."""
+
+    world: DecisionWorld
+    made_seconds: int
+    pool: Pool | No
+    cache: SearchCache
+    anew: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What was said to this pod (NS/NAME)."""
+
+    pod: str
+    no: No
+
+
+class Deciding:
+    """See the module. `observe` is told every answer that was worked out, and its seconds."""
+
+    def __init__(self, observe: Callable[[Plan | No, float], None] = lambda answer, seconds: None) -> None:
+        self._observe = observe
+        self._nos: dict[Hashable, _Said] = {}
+        self._shelves: dict[Hashable, _Shelf] = {}
+
+    def forget(self) -> None:
+        """Something changed that may turn a No into a plan."""
+        self._nos.clear()
+
+    def known_no(self, question: Question) -> No | None:
+        """What equal pods were told since the last change, or None."""
+        known = self._nos.get(_shape(question))
+        return None if known is None else _named(known.no, known.pod, question.pods[0].pod)
+
+    async def answer_aside(self, question: Question) -> Plan | No:
+        """The decision, worked out in another thread: on a large cluster it takes longer than the extender may
+        keep others waiting. One at a time; what it was asked about may be another when it comes."""
+        return await asyncio.to_thread(self.answer, question)
+
+    def answer(self, question: Question) -> Plan | No:
+        """The decision."""
+        began = time.perf_counter()
+        shelf = self._shelf(question)
+        answer = _ask(question, shelf)
+        if isinstance(answer, No) and not shelf.anew:
+            answer = _ask(question, self._make(question))
+        self._observe(answer, time.perf_counter() - began)
+        if isinstance(answer, No):
+            self._nos[_shape(question)] = _Said(question.pods[0].pod, answer)
+        return answer
+
+    def _shelf(self, question: Question) -> _Shelf:
+        """What is kept for such pods, brought up to date if it can be."""
+        known = self._shelves.get(_kind(question))
+        if known is None or isinstance(known.pool, No) or not _holds(known, question.now_seconds):
+            return self._make(question)
+        pool = renewed(known.pool, known.world, question.world, question.pods)
+        if pool is None:
+            return self._make(question)
+        known.anew = known.anew and pool is known.pool
+        known.world, known.pool = question.world, pool
+        return known
+
+    def _make(self, question: Question) -> _Shelf:
+        key = _kind(question)
+        known = self._shelves.get(key)
+        pool = pool_for(question.world, question.pods, question.now_seconds, question.avoid)
+        cache = SearchCache() if known is None else known.cache
+        if len(self._shelves) >= MOST_CACHES and key not in self._shelves:
+            self._shelves.pop(next(iter(self._shelves)))
+        shelf = self._shelves[key] = _Shelf(question.world, question.now_seconds, pool, cache, anew=True)
+        return shelf
+
+
+def _ask(question: Question, shelf: _Shelf) -> Plan | No:
+    pool = shelf.pool
+    return pool if isinstance(pool, No) else choose(question.world, question.pods, pool, shelf.cache)
+
+
+def _named(no: No, pod: str, other: str) -> No:
+    """The same, said to another pod."""
+    if pod == other:
+        return no
+    return replace(no, refusal=replace(no.refusal, message=no.refusal.message.replace(pod, other)))
+
+
+def _holds(shelf: _Shelf, now_seconds: int) -> bool:
+    """False after a moment, or once somebody may go who was protected."""
+    if now_seconds - shelf.made_seconds >= POOL_SECONDS:
+        return False
+    pool = shelf.pool
+    until = pool.until_seconds if isinstance(pool, No) else pool.candidates.until_seconds
+    return until is None or now_seconds < until
+
+
+def _kind(question: Question) -> Hashable:
+    """Equal for pods that may evict the same ones. An owner matters only where some pairs are held apart."""
+    first, world = question.pods[0], question.world
+    owners = tuple(pod.owner.uid or pod.uid for pod in question.pods) if world.swaps else ()
+    pods = frozenset(_rights(pod, world, question.now_seconds) for pod in question.pods)
+    return (pods, first.queue, owners, question.avoid)
+
+
+def _rights(pod: Workload, world: DecisionWorld, now_seconds: int) -> Hashable:
+    queue = world.standing.queues.get(pod.queue)
+    by_age = queue is not None and queue.within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY
+    age = (pod.created_seconds, pod.uid) if by_age else ()
+    waits_until = 0 if queue is None else pod.created_seconds + queue.wait_before_seconds
+    waits = waits_until if waits_until > now_seconds else 0
+    entitled = pod.uid in world.standing.entitled
+    return (pod.queue, pod.priority, entitled, pod.gang, pod.preempt_never, pod.active, age, waits, pod.claim)
+
+
+def _shape(question: Question) -> Hashable:
+    """Equal for pods that get the same No."""
+    known = question.world.scheduling
+    asks = tuple((pod.request, known.get(pod.uid)) for pod in question.pods)
+    return (_kind(question), asks)

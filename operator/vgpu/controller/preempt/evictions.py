@@ -1,0 +1,238 @@
+"""Evictions: one call for each victim at a time, the same uid again while nobody knows, never another instead.
+
+Enters: orders (which pod, for whom, why), what the API answers. Leaves: per victim whether it is leaving, how
+often a disruption budget was against it, when to ask again. Before the call the orderer is asked once more whether
+the victim still must go. In memory only: after a restart the victims' deletion marks tell. May not live
+here: who goes.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from vgpu.controller.preempt.jobs import Jobs
+from vgpu.controller.preempt_metrics import EvictionOutcome
+from vgpu.core.ledger import Ledger
+from vgpu.core.preempt.endings import MOST_REFUSALS
+from vgpu.core.preempt.facts import Workload
+from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
+from vgpu.kube.backoff import Backoff
+from vgpu.kube.objects import Key
+
+LOG = logging.getLogger(__name__)
+AT_ONCE = 16
+"""Calls in the air together."""
+FIRST_RETRY_SECONDS = 2
+"""After a disruption budget refused; doubled each time."""
+GONE_SECONDS = 1
+TOO_MANY_REQUESTS = 429
+GONE = frozenset({404, 409})
+BUDGET_WORDS = "disruption budget"
+SEVERAL_BUDGETS_WORDS = "more than one poddisruptionbudget"
+
+
+class EvictionWriter(Protocol):
+    """Where evictions go; the operator's writer."""
+
+    async def evict(self, pod: Key) -> None:
+        """Evict this uid. Raises ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Evict `pod` on `node`. `orderer`: NS/NAME of the plan, or who else wants it; `still` is asked before the
+    call: must it be carried out as things stand? `tell` is awaited before the first call, and may not raise.
+    `over` is asked in its place once a call has had no answer: does nobody need to know any more? None = when it
+    is not to be carried out any more. `victim`: the pod as it stood; by the answer its object may be gone."""
+
+    orderer: str
+    pod: Key
+    node: str
+    rule: str
+    still: Callable[[], bool]
+    tell: Callable[[], Awaitable[None]]
+    over: Callable[[], bool] | None = None
+    victim: Workload | None = None
+
+    def is_over(self) -> bool:
+        """True when its outcome concerns nobody any more."""
+        return not self.still() if self.over is None else self.over()
+
+
+@dataclass(slots=True)
+class Asked:
+    """What became of one order. `unknown`: a call was made that may yet be carried out."""
+
+    order: Order
+    accepted: bool = False
+    unknown: bool = False
+    wanted: bool = True
+    refusals: int = 0
+    retry_seconds: int = 0
+
+    @property
+    def leaving(self) -> bool:
+        """True when the pod goes, as far as anybody knows."""
+        return self.accepted or self.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionParts:
+    """What the queue works with. `accepted` is called once for each eviction that the API accepted, `answered`
+    after every call, `settled` when an order is done, however it ended."""
+
+    ledger: Ledger
+    writer: EvictionWriter
+    unix_seconds: Callable[[], int]
+    accepted: Callable[[Order], None]
+    answered: Callable[[EvictionOutcome], None]
+    settled: Callable[[Order], None]
+    backoff: Callable[[], Backoff] = field(default=lambda: Backoff(0.2, 5.0))
+
+
+class Evictions:
+    """See the module."""
+
+    def __init__(self, parts: EvictionParts) -> None:
+        self._parts = parts
+        self._asked: dict[str, Asked] = {}
+        self._jobs = Jobs("evictions")
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    def ask(self, order: Order) -> None:
+        """Carry the order out, unless its pod was evicted or is being evicted already."""
+        uid = order.pod.uid
+        asked = self._asked.get(uid)
+        if asked is None or (asked.order.orderer != order.orderer and uid not in self._jobs and not asked.leaving):
+            asked = self._asked[uid] = Asked(order)
+        if asked.order.orderer != order.orderer or asked.accepted:
+            return
+        asked.wanted = True
+        if asked.retry_seconds <= self._parts.unix_seconds():
+            self._jobs.start(uid, partial(self._carry_out, asked))
+
+    def only(self, orderer: str, uids: Collection[str]) -> None:
+        """Of this orderer's orders only these are still wanted; what is in the air goes on."""
+        for uid, asked in self._asked.items():
+            if asked.order.orderer == orderer and uid not in uids:
+                asked.wanted = False
+
+    def get(self, uid: str) -> Asked | None:
+        """What became of the order for this uid."""
+        return self._asked.get(uid)
+
+    def leaving(self, uid: str) -> bool:
+        """True when this process has evicted the pod, or may have."""
+        asked = self._asked.get(uid)
+        return asked is not None and asked.leaving
+
+    def under_way(self, uid: str) -> bool:
+        """True while a call for this pod is made or waits for its turn."""
+        return uid in self._jobs
+
+    def accepted(self) -> frozenset[str]:
+        """Uids whose eviction was accepted and that are still there."""
+        return frozenset(uid for uid, asked in self._asked.items() if asked.accepted)
+
+    def forget_gone(self) -> None:
+        """Forget pods that are not there any more, and orders that nobody wants. How often a budget was against
+        one is kept: its plan counts that."""
+        ledger = self._parts.ledger
+        gone = [
+            uid
+            for uid, asked in self._asked.items()
+            if uid not in self._jobs
+            and (ledger.pod(uid) is None or not (asked.wanted or asked.leaving or asked.refusals))
+        ]
+        for uid in gone:
+            del self._asked[uid]
+
+    def start_over(self) -> None:
+        """This process begins to lead: what the pods show counts."""
+        for asked in self._asked.values():
+            asked.wanted = False
+        self._asked = {uid: asked for uid, asked in self._asked.items() if uid in self._jobs}
+
+    async def close(self) -> None:
+        """Stop; what is in the air may still be carried out."""
+        await self._jobs.close()
+
+    async def _carry_out(self, asked: Asked) -> None:
+        """Until it is known. A pod that is gone needs no eviction."""
+        backoff, order = self._parts.backoff(), asked.order
+        told = False
+        try:
+            while self._goes_on(asked):
+                async with self._slots:
+                    if not told:
+                        told = True
+                        await order.tell()
+                    if not self._goes_on(asked):
+                        return
+                    outcome, at_least_seconds = await self._call(asked)
+                self._parts.answered(outcome)
+                if outcome is not EvictionOutcome.UNAVAILABLE:
+                    return
+                await asyncio.sleep(backoff.next_seconds(at_least_seconds))
+        finally:
+            self._parts.settled(order)
+
+    def _goes_on(self, asked: Asked) -> bool:
+        pod = self._parts.ledger.pod(asked.order.pod.uid)
+        if pod is None or pod.ended or pod.terminating or asked.accepted:
+            asked.unknown = False
+            return False
+        if asked.unknown and not asked.order.is_over():
+            return True  # it may leave any moment: better to know
+        asked.unknown = False  # were it carried out after all, the pod's own mark tells
+        return asked.wanted and asked.order.still()
+
+    async def _call(self, asked: Asked) -> tuple[EvictionOutcome, float]:
+        order = asked.order
+        pod = f"{order.pod.namespace}/{order.pod.name}"
+        before, asked.unknown = asked.unknown, True
+        try:
+            await self._parts.writer.evict(order.pod)
+        except ApiRefused as error:
+            asked.unknown = False
+            if error.status in GONE:
+                # Its event is on its way. Should that not come, it is asked for once a second and no oftener.
+                asked.retry_seconds = self._parts.unix_seconds() + GONE_SECONDS
+                return EvictionOutcome.GONE, 0
+            LOG.warning("eviction refused pod=%s for=%s: %s", pod, order.orderer, error)
+            self._refused(asked, MOST_REFUSALS)
+            return EvictionOutcome.REFUSED, 0
+        except NotLeading:
+            asked.unknown = asked.wanted = False
+            return EvictionOutcome.REFUSED, 0
+        except ApiUnavailable as error:
+            return self._unavailable(asked, error, known=not before)
+        except OutcomeUnknown as error:
+            LOG.info("eviction without an answer pod=%s for=%s: %s", pod, order.orderer, error)
+            return EvictionOutcome.UNAVAILABLE, 0
+        asked.unknown, asked.accepted = False, True
+        LOG.info("evicted pod=%s node=%s for=%s rule=%s", pod, order.node, order.orderer, order.rule)
+        self._parts.accepted(order)
+        return EvictionOutcome.ACCEPTED, 0
+
+    def _unavailable(self, asked: Asked, error: ApiUnavailable, *, known: bool) -> tuple[EvictionOutcome, float]:
+        """`known`: no earlier call of this order may still be carried out."""
+        words = str(error).lower()
+        if BUDGET_WORDS in words or SEVERAL_BUDGETS_WORDS in words:
+            asked.unknown = False
+            several = SEVERAL_BUDGETS_WORDS in words
+            self._refused(asked, MOST_REFUSALS if several else 1, error.retry_after_seconds)
+            LOG.info("eviction put off pod=%s/%s: %s", asked.order.pod.namespace, asked.order.pod.name, error)
+            return EvictionOutcome.BUDGET, 0
+        if known and error.status in (0, TOO_MANY_REQUESTS):
+            asked.unknown = False  # it was not carried out, and another try may do
+        return EvictionOutcome.UNAVAILABLE, error.retry_after_seconds
+
+    def _refused(self, asked: Asked, times: int, retry_after_seconds: float = 0) -> None:
+        asked.refusals += times
+        pause = max(FIRST_RETRY_SECONDS << min(asked.refusals - 1, 6), math.ceil(retry_after_seconds))
+        asked.retry_seconds = self._parts.unix_seconds() + pause

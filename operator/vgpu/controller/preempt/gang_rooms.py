@@ -1,0 +1,145 @@
+"""Looks for room for the gangs that wait, in the order of service, without holding up the loop for long.
+
+Enters: the fit index, the ledger, what nodes carry, whose turn it is, gangs that are complete. Leaves: offers that
+fit together now. May not live here: holding, writing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from vgpu.controller.learning import learn
+from vgpu.core.facts import PodFact
+from vgpu.core.index import FitIndex
+from vgpu.core.intree import obstacle
+from vgpu.core.ledger import Ledger
+from vgpu.core.nomination import Turns, waits_for_us
+from vgpu.core.placement import Policies
+from vgpu.core.preempt.amounts import sum_of
+from vgpu.core.preempt.eligible import Standing
+from vgpu.core.preempt.facts import Workload
+from vgpu.core.preempt.feasible import NodeUse
+from vgpu.core.preempt.gang_offer import GangClaim, GangOffer, Order, Room, SingleClaim, offer_gangs
+from vgpu.core.preempt.gang_state import GangState
+from vgpu.core.preempt.queues import may_start
+from vgpu.core.views import NodeView
+
+SPARE_NODES = 16
+"""Fitting nodes that are looked at for a gang beside one for each member."""
+SINGLES = 64
+"""Single pods before the last gang that take their place first, at most."""
+
+
+class RoomRoster(Protocol):
+    """What is asked of the roster."""
+
+    @property
+    def workloads(self) -> Mapping[str, Workload]:
+        """All GPU pods that are not over, by uid."""
+
+    @property
+    def uses(self) -> Mapping[str, NodeUse]:
+        """What all pods of a node ask for beyond cards, by node."""
+
+    def standing(self) -> Standing:
+        """How the queues stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomParts:
+    """What is looked at. `turns`: the order of this moment; `most_unadmitted`: pods that kubelet has not admitted,
+    per node."""
+
+    ledger: Ledger
+    index: FitIndex
+    policies: Policies
+    roster: RoomRoster
+    turns: Callable[[], Turns]
+    scheduler_name: str
+    most_unadmitted: int
+
+
+class GangRooms:
+    """See the module."""
+
+    def __init__(self, parts: RoomParts) -> None:
+        self._parts = parts
+
+    async def prepare(self, states: Iterable[GangState]) -> None:
+        """Come back when `find` is quick for these gangs."""
+        await learn(self._parts.index, {pod.request for state in states for pod in state.waiting})
+
+    def find(
+        self, states: Sequence[GangState], starting: Sequence[PodFact]
+    ) -> tuple[list[GangOffer], dict[str, int]]:
+        """Offers for gangs that fit, and for how many members of each other one there is room (-1: its queue is
+        against it). `starting`: members that were sent and are not bound yet: they count in their queue."""
+        turns = self._parts.turns()
+        claims = [
+            GangClaim(state.gang.key, state.waiting, state.missing, turns.key(state.required[0]))
+            for state in states
+        ]
+        if not claims:
+            return [], {}
+
+        def admits(served: Sequence[GangClaim], claim: GangClaim) -> bool:
+            before = [*starting, *(pod for one in served for pod in one.pods[: one.missing])]
+            return self._queue_admits(before, claim.pods[: claim.missing])
+
+        views = self._views(states)
+        singles = self._singles(turns, max(claim.order for claim in claims)) if views else []
+        room = Room(views, self._parts.policies, self._parts.roster.uses, self._parts.most_unadmitted)
+        return offer_gangs(claims, singles, room, admits)
+
+    def _queue_admits(self, before: Sequence[PodFact], pods: Sequence[PodFact]) -> bool:
+        """Whether the pods' queues let all of them start together, beside those before them."""
+        everybody, standing = self._parts.roster.workloads, self._parts.roster.standing()
+        mine = [everybody[pod.uid] for pod in pods if pod.uid in everybody]
+        others = [everybody[pod.uid] for pod in before if pod.uid in everybody]
+        if len(mine) < len(pods):
+            return False  # its event is not worked out yet
+        for name in {one.queue for one in mine}:
+            claim = sum_of(one.claim for one in (*others, *mine) if one.queue == name)
+            if may_start(name, standing.queues, standing.usage_of(name), claim) is not None:
+                return False
+        return True
+
+    def _singles(self, turns: Turns, last: Order) -> list[SingleClaim]:
+        pods = (pod for pod in self._parts.ledger.pending() if self._waits_alone(pod))
+        claims = [claim for pod in pods if (claim := SingleClaim(pod, turns.key(pod))).order < last]
+        return sorted(claims, key=lambda claim: claim.order)[:SINGLES]
+
+    def _waits_alone(self, pod: PodFact) -> bool:
+        ledger = self._parts.ledger
+        known = self._parts.roster.workloads.get(pod.uid)
+        if known is None or (known.gang is not None and known.gang.minimum > 1):
+            return False
+        if not waits_for_us(pod, self._parts.scheduler_name):
+            return False
+        return ledger.booking(pod.uid) is None and ledger.nomination(pod.uid) is None
+
+    def _views(self, states: Sequence[GangState]) -> list[NodeView]:
+        """For each kind of member the best nodes that kube-scheduler's own filters would let it onto: every such
+        node takes at least one, so that these are enough for the largest gang."""
+        kinds: dict[tuple[object, object], tuple[PodFact, int]] = {}
+        for state in states:
+            for pod in state.waiting:
+                kind = (pod.request, pod.scheduling)
+                most = kinds[kind][1] if kind in kinds else 0
+                kinds[kind] = (pod, max(most, len(state.waiting)))
+        names = {name for pod, members in kinds.values() for name in self._nodes_for(pod, members + SPARE_NODES)}
+        views = (self._parts.ledger.view(name) for name in sorted(names))
+        return [view for view in views if view is not None]
+
+    def _nodes_for(self, pod: PodFact, count: int) -> list[str]:
+        if pod.request is None:
+            return []
+        verdicts = self._parts.index.verdicts(pod.request, pod.uid)
+        found: list[str] = []
+        for name in verdicts.best(len(verdicts.fitting)):
+            view = self._parts.ledger.view(name)
+            if view is not None and view.node is not None and not obstacle(view.node, pod.scheduling):
+                found.append(name)
+                if len(found) == count:
+                    break
+        return found

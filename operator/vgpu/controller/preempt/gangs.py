@@ -1,0 +1,259 @@
+"""Starts gangs: cards are held for all that a gang lacks, or for none; then its members are sent there together.
+
+Enters: changes of the ledger and of PodGroups. Leaves: holds in the ledger; members that may be tried, to the
+sender. Members are woken once for each hold; a gang whose hold has ended without its start rests until something
+happens for it, so a quiet cluster stays quiet. Room that others must leave first is the planner's: once it sends
+the members, their gates are lifted here. May not live here: rules, writes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vgpu.controller.fence import Fence
+from vgpu.controller.guard import one_object
+from vgpu.controller.pacing import DueKeys
+from vgpu.controller.preempt.broken_gangs import BrokenGangs
+from vgpu.controller.preempt.gang_rooms import GangRooms
+from vgpu.controller.preempt.gang_sender import GangSender
+from vgpu.core.facts import PodFact
+from vgpu.core.ledger import Changes, Ledger
+from vgpu.core.preempt.gang_desk import GangDesk, Sent
+from vgpu.core.preempt.gang_offer import GangOffer
+from vgpu.core.preempt.gang_state import GangState, starts_with
+
+LOG = logging.getLogger(__name__)
+OFFER = ""
+"""The key, beside gangs', of all that wait."""
+RETRY_SECONDS = 2.0
+WAIT_FOR_BINDING_SECONDS = 10.0
+"""A hold that ends while bindings are under way is looked at again after so long."""
+OWN_HOLD = "gang "
+"""What names of our own holds begin with; plans are NS/NAME."""
+
+Members = frozenset[tuple[str, bool]]
+"""(uid, gated) of those who run and wait: what must differ for a gang that rests to be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangParts:
+    """What the actor works with. `hold_seconds`: holdTimeout of the pod's queue; `short` is called when gangs
+    found no room, `poke` after the ledger was changed here."""
+
+    ledger: Ledger
+    desk: GangDesk
+    rooms: GangRooms
+    sender: GangSender
+    broken: BrokenGangs
+    fence: Fence
+    hold_seconds: Callable[[PodFact], int]
+    short: Callable[[], None]
+    poke: Callable[[], None]
+
+
+class Gangs:
+    """See the module; only while this process leads."""
+
+    def __init__(self, parts: GangParts) -> None:
+        self._parts = parts
+        self._desk = parts.desk
+        self._due: DueKeys[str] = DueKeys()
+        self._ends: DueKeys[str] = DueKeys()
+        self._on_node: dict[str, set[str]] = {}
+        self._nodes_of: dict[str, frozenset[str]] = {}
+        self._resting: dict[str, Members] = {}
+        self._let_go: set[str] = set()
+        self._incomplete: set[str] = set()
+
+    def changed(self, changes: Changes) -> None:
+        """Note which gangs something happened to, and whether others may fit now."""
+        if not self._parts.fence.leading:
+            return
+        keys = {key for uid in changes.pods if (key := self._desk.note(uid))}
+        keys |= {key for node in changes.nodes for key in self._on_node.get(node, ())}
+        held = (hold for hold in self._parts.ledger.plans.all() if not hold.nodes.isdisjoint(changes.nodes))
+        keys |= {key for hold in held for uid in hold.uids if (key := self._desk.note(uid))}
+        for key in keys:
+            self._look_at(key)
+        if changes.freed:
+            if changes.freed - self._let_go:
+                self._resting.clear()
+            self._let_go.clear()
+            self._look_at(OFFER)
+
+    def rules_changed(self) -> None:
+        """A PodGroup or a queue is another than before: every gang that waits is looked at again."""
+        if not self._parts.fence.leading:
+            return
+        self._note_waiting()
+        self._resting.clear()
+        for key in self._desk.all_keys():
+            self._look_at(key)
+
+    def start_over(self) -> None:
+        """This process has begun to lead: nothing was sent, and what is free may be news."""
+        self._note_waiting()
+        self._resting.clear()
+        for key in self._desk.all_keys():
+            self._drop_hold(key)
+            self._look_at(key)
+
+    async def run(self) -> None:
+        """Look at gangs that something happened to. Runs until cancelled."""
+        while True:
+            key = await self._due.next()
+            with one_object("gangs", key or "all that wait"):
+                if self._parts.fence.leading:
+                    await (self._offer() if key == OFFER else self._look(key))
+
+    async def expire(self) -> None:
+        """End holds whose time is over. Runs until cancelled."""
+        while True:
+            key = await self._ends.next()
+            with one_object("gangs: expire", key):
+                self._time_is_over(key)
+
+    def _note_waiting(self) -> None:
+        for pod in self._parts.ledger.pending():
+            if pod.terms is not None and pod.terms.group is not None:
+                self._desk.note(pod.uid)
+
+    def _look_at(self, key: str, in_seconds: float = 0.0) -> None:
+        self._due.add(key, _now() + in_seconds)
+
+    async def _look(self, key: str) -> None:
+        state = self._desk.state(key)
+        self._index(key, state)
+        self._parts.broken.look(key, state)
+        if state is None or state.runs:
+            self._incomplete.discard(key)
+        else:
+            self._incomplete.add(key)
+        if state is None:
+            self._drop_hold(key)
+            self._resting.pop(key, None)
+            self._parts.sender.forget_gone()
+        elif state.runs:
+            await self._runs(key, state)
+        else:
+            await self._starts(key, state)
+
+    async def _runs(self, key: str, state: GangState) -> None:
+        """Whoever of it still waits is a pod like any other from now on."""
+        self._desk.short(key, None)
+        sent = self._desk.sent(key)
+        if sent is not None and not any(pod.uid in sent.uids for pod in state.waiting):
+            self._drop_hold(key)
+        waiting = [pod for pod in state.waiting if pod.uid not in state.on_the_way]
+        if not await self._parts.sender.let_in(waiting):
+            self._look_at(key, RETRY_SECONDS)
+
+    async def _starts(self, key: str, state: GangState) -> None:
+        sent = self._desk.sent(key)
+        if sent is not None and not starts_with(state, sent.uids):
+            self._drop_hold(key)
+            sent = None
+        sent = sent or self._adopt_plan(key, state)
+        if sent is not None:
+            gated = [pod for pod in state.waiting if pod.uid in sent.uids]
+            if not await self._parts.sender.lift_gates(gated):
+                self._look_at(key, RETRY_SECONDS)
+        elif self._may_be_offered(key, state):
+            self._look_at(OFFER)
+        elif not state.complete:
+            self._desk.short(key, None)
+
+    def _adopt_plan(self, key: str, state: GangState) -> Sent | None:
+        """A plan has made room and nominated its pods: they may start."""
+        hold = self._desk.planned(state)
+        if hold is None:
+            return None
+        sent = Sent(frozenset(pod.uid for pod in state.waiting if pod.uid in hold.uids), hold.plan)
+        self._desk.send(key, sent)
+        return sent
+
+    def _may_be_offered(self, key: str, state: GangState) -> bool:
+        if state.runs or not state.complete or state.on_the_way or self._desk.covered(state):
+            return False
+        return self._resting.get(key) != _members(state)
+
+    async def _offer(self) -> None:
+        """Hold cards for every gang that fits, then send its members."""
+        while waiting := self._waiting():
+            await self._parts.rooms.prepare(waiting)
+            offers, short = self._parts.rooms.find(self._waiting(), self._starting())
+            for key, room in short.items():
+                self._desk.short(key, room)
+            for offer in offers:
+                self._hold(offer)
+            for offer in offers:
+                with one_object("gangs: send", offer.key):
+                    if not await self._parts.sender.send(offer):
+                        self._look_at(offer.key, RETRY_SECONDS)
+            if not offers:
+                if short:
+                    self._parts.short()
+                return
+
+    def _waiting(self) -> list[GangState]:
+        states = [(key, self._desk.state(key)) for key in sorted(self._incomplete)]
+        return [state for key, state in states if state is not None and self._may_be_offered(key, state)]
+
+    def _starting(self) -> list[PodFact]:
+        """Members that were sent by us and are not bound yet; what plans hold counts in the queues anyway."""
+        ours = [sent for sent in self._desk.all_sent() if sent.hold.startswith(OWN_HOLD)]
+        pods = (self._parts.ledger.pod(uid) for found in ours for uid in found.uids)
+        return [pod for pod in pods if pod is not None and not pod.node]
+
+    def _hold(self, offer: GangOffer) -> None:
+        name = f"{OWN_HOLD}{offer.key}"
+        self._parts.ledger.plans.put(offer.hold(name))
+        self._desk.send(offer.key, Sent(frozenset(pod.uid for pod, _ in offer.seats), name))
+        self._ends.discard(offer.key)
+        self._ends.add(offer.key, _now() + self._parts.hold_seconds(offer.seats[0][0]))
+        self._parts.poke()
+        LOG.info("gang %s fits: cards are held for %d pods", offer.key, len(offer.seats))
+
+    def _time_is_over(self, key: str) -> None:
+        state = self._desk.state(key)
+        if state is not None and state.on_the_way:
+            self._ends.add(key, _now() + WAIT_FOR_BINDING_SECONDS)
+        elif self._drop_hold(key) and state is not None and not state.runs:
+            LOG.info("gang %s did not start in time: its cards are free for others", key)
+            self._resting[key] = _members(state)
+
+    def _drop_hold(self, key: str) -> bool:
+        """End what we hold for the gang; what a plan holds is the planner's. False: we held nothing."""
+        name = f"{OWN_HOLD}{key}"
+        hold = self._parts.ledger.plans.get(name)
+        self._desk.recall(key)
+        self._ends.discard(key)
+        if hold is None:
+            return False
+        self._parts.ledger.plans.drop(name)
+        self._let_go |= hold.nodes
+        self._parts.poke()
+        return True
+
+    def _index(self, key: str, state: GangState | None) -> None:
+        """Changes of the nodes where its members are bound or booked are looked at for the gang."""
+        for node in self._nodes_of.pop(key, frozenset()):
+            self._on_node[node].discard(key)
+            if not self._on_node[node]:
+                del self._on_node[node]
+        if state is None:
+            return
+        bookings = (self._parts.ledger.booking(uid) for uid in state.on_the_way)
+        nodes = {pod.node for pod in state.running} | {booking.node for booking in bookings if booking is not None}
+        self._nodes_of[key] = frozenset(nodes)
+        for node in nodes:
+            self._on_node.setdefault(node, set()).add(key)
+
+
+def _members(state: GangState) -> Members:
+    return frozenset((pod.uid, pod.gated) for pod in (*state.running, *state.waiting))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

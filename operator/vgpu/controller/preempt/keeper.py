@@ -1,0 +1,279 @@
+"""Carries plans out: what core.preempt.plan_step says is done, one plan at a time, and what follows from its end.
+
+Enters: names of plans to look at, what became of evictions. Leaves: holds, evictions, nominations, words for the
+plans' objects, moments to look again. Between any two of its writes the process may die: all that is decided
+stands in the plan's object before the first eviction, and the rest is read from what there is. May not live here:
+the rules of a plan's life, requests.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+from vgpu.controller.preempt.evictions import Evictions, Order
+from vgpu.controller.preempt.lessons import Lessons
+from vgpu.controller.preempt.plan_book import PlanBook
+from vgpu.controller.preempt.plan_objects import PlanObjects
+from vgpu.controller.preempt.plan_worlds import PlanWorlds, owner_uids
+from vgpu.controller.preempt.sending import Sender
+from vgpu.controller.preempt.swap_log import SwapLog
+from vgpu.controller.preempt.told import VICTIMS_DRAINING, Told, event_about, victim_event
+from vgpu.controller.preempt.wall import Wall
+from vgpu.controller.preempt_metrics import PreemptionMetrics
+from vgpu.core.ledger import Ledger
+from vgpu.core.preempt.facts import Debt, PlanFact, Victim, Workload
+from vgpu.core.preempt.plan import Action, Advance, End, Evict, Nominate, PlanEnd, Progress, Step, key_of
+from vgpu.core.preempt.plan_step import next_actions, spared_by
+from vgpu.core.preempt.roster import Roster
+from vgpu.core.preempt.swaps import Swap
+from vgpu.core.preempt.words import names_words, waits_message
+from vgpu.kube.objects import Key
+
+LOG = logging.getLogger(__name__)
+RELEASE = "/release"
+QUIET_ENDS = frozenset({PlanEnd.OWNER_BOUND, PlanEnd.OWNER_GONE})
+"""Ends that the owner need not be told."""
+
+
+class Debts(Protocol):
+    """Who brings back what plans cost."""
+
+    def evicted(self, plan: PlanFact, victim: Workload) -> None:
+        """The API accepted this victim's eviction; told before the roster counts it as leaving."""
+
+    def debts(self, plan: PlanFact) -> tuple[Debt, ...]:
+        """What the plan owes so far."""
+
+    def plan_ended(self, plan: PlanFact, end: End) -> tuple[Debt, ...]:
+        """The plan is over. Gives what it owes; with () its object may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperParts:
+    """What it works with. `wake`: look at this plan again at this time of the loop's clock; `again`: somebody is
+    to be decided on anew; `poke`: the ledger was changed here."""
+
+    ledger: Ledger
+    roster: Roster
+    book: PlanBook
+    worlds: PlanWorlds
+    evictions: Evictions
+    objects: PlanObjects
+    sender: Sender
+    told: Told
+    lessons: Lessons
+    metrics: PreemptionMetrics
+    wall: Wall
+    recovery: Debts
+    wake: Callable[[str, float], None]
+    again: Callable[[], None]
+    poke: Callable[[], None]
+
+
+class PlanKeeper:
+    """See the module."""
+
+    def __init__(self, parts: KeeperParts) -> None:
+        self._parts = parts
+        self._progress: dict[str, Progress] = {}
+        self._taken_over: dict[str, str] = {}
+        self._evicted: dict[str, set[str]] = {}
+        self._swaps = SwapLog()
+
+    def swaps(self) -> tuple[Swap, ...]:
+        """Evictions of pairs that are held apart, as far as this process made them."""
+        return self._swaps.apart(self._parts.wall.now_seconds())
+
+    def taken_over_by(self, plan: str) -> str:
+        """NS/NAME of the plan that takes this one's cards, or ""."""
+        return self._taken_over.get(plan, "")
+
+    def start_over(self) -> None:
+        """This process begins to lead: only what the API server holds counts. Who was evicted by another process
+        and is still there leaves for its plan."""
+        for kept in (self._progress, self._taken_over, self._evicted):
+            kept.clear()
+        for plan in self._parts.book.all():
+            for victim in plan.victims:
+                pod = self._parts.ledger.pod(victim.uid)
+                if pod is not None and pod.terminating and pod.node:
+                    self._parts.ledger.plans.mark_evicted(victim.uid, pod.node)
+
+    def step(self, name: str) -> None:
+        """Do for this plan what is to be done now."""
+        plan = self._parts.book.living(name)
+        if plan is None:
+            self._forget(name)
+            return
+        self._note_leaving(plan)
+        step = self._next(plan)
+        end = next((action for action in step.actions if isinstance(action, End)), None)
+        if end is not None:
+            self._end(plan, end, step.actions)
+            return
+        self._progress[name] = step.progress
+        self._parts.book.spare(name, spared_by(step))
+        self._parts.evictions.only(name, {action.uid for action in step.actions if isinstance(action, Evict)})
+        for action in step.actions:
+            self._carry_out(plan, action)
+        if step.wake_seconds is not None:
+            self._parts.wake(name, self._parts.wall.loop_time(step.wake_seconds))
+
+    def take_over(self, plans: Iterable[str], by: str) -> None:
+        """End these plans of lower rank: the plan `by` takes their cards."""
+        for name in plans:
+            self._taken_over[name] = by
+            self.step(name)
+
+    def accepted(self, order: Order) -> None:
+        """The API accepted the eviction: its pod is leaving, before any event shows it."""
+        uid, parts = order.pod.uid, self._parts
+        victim, plan = parts.roster.workloads.get(uid, order.victim), parts.book.living(order.orderer)
+        if victim is not None:
+            parts.metrics.evicted(victim, order.rule, parts.wall.now_seconds())
+        if plan is not None:
+            self._evicted.setdefault(order.orderer, set()).add(uid)
+            if victim is not None:
+                parts.recovery.evicted(plan, victim)
+                self._note_swap(plan, victim)
+        parts.ledger.plans.mark_evicted(uid, order.node)
+        parts.roster.mark_evicted(uid)
+        parts.poke()
+
+    def settled(self, order: Order) -> None:
+        """An order is done: look at every plan that its pod is a victim of."""
+        for plan in self._parts.book.all_living():
+            if any(victim.uid == order.pod.uid for victim in plan.victims):
+                self._parts.wake(key_of(plan), 0)
+
+    def _next(self, plan: PlanFact) -> Step:
+        progress = self._progress.get(key_of(plan), Progress())
+        return next_actions(plan, self._parts.worlds.of(plan), progress, self._parts.wall.now_seconds())
+
+    def _carry_out(self, plan: PlanFact, action: Action) -> None:
+        if isinstance(action, Evict):
+            victim = next(one for one in plan.victims if one.uid == action.uid)
+            self._parts.evictions.ask(self._order(plan, victim))
+        elif isinstance(action, Nominate):
+            self._parts.sender.send(action.uid, action.placement)
+            self._parts.poke()
+        elif isinstance(action, Advance):
+            self._advance(plan, action)
+
+    def _order(self, plan: PlanFact, victim: Victim) -> Order:
+        pod = Key(victim.namespace, victim.name, victim.uid)
+        stands = self._parts.roster.workloads.get(victim.uid)
+
+        async def tell() -> None:
+            workloads = self._parts.roster.workloads
+            goes = workloads.get(victim.uid)
+            owner = next((workloads[uid] for uid in plan.owner_uids if uid in workloads), None)
+            if goes is not None:
+                standing, now_seconds = self._parts.roster.standing(), self._parts.wall.now_seconds()
+                await self._parts.told.now(victim_event(standing, plan, owner, goes, now_seconds))
+
+        name = key_of(plan)
+        still, over = partial(self._must_go, name, pod.uid), partial(self._is_over, name)
+        return Order(name, pod, victim.node, plan.rule, still, tell, over, stands)
+
+    def _is_over(self, name: str) -> bool:
+        return self._parts.book.living(name) is None
+
+    def _must_go(self, name: str, uid: str) -> bool:
+        """Whether the plan wants this victim evicted as things stand now."""
+        plan = self._parts.book.living(name)
+        return plan is not None and Evict(uid) in self._next(plan).actions
+
+    def _advance(self, plan: PlanFact, action: Advance) -> None:
+        """Written once, when it is known of every eviction whether it was accepted."""
+        if any(self._parts.evictions.under_way(victim.uid) for victim in plan.victims):
+            return
+        sent = self._evictions_sent(plan)
+        debts = self._parts.recovery.debts(plan)
+        self._parts.book.reached(key_of(plan), action.phase, sent, debts)
+        leaving = [f"{v.namespace}/{v.name}" for v in plan.victims if self._is_there(v.uid) and v.uid in sent]
+        reached = replace(plan, phase=action.phase, evictions_sent=sent, debts=debts)
+        self._parts.objects.say(reached, names_words(leaving) if leaving else "")
+        if leaving:
+            self._tell_owner(plan, VICTIMS_DRAINING, f"{waits_message(leaving)}; plan {key_of(plan)}")
+
+    def _end(self, plan: PlanFact, end: End, actions: Sequence[Action]) -> None:
+        name, parts = key_of(plan), self._parts
+        sent = self._evictions_sent(plan)
+        ended = replace(plan, phase=end.phase, evictions_sent=sent, debts=parts.recovery.plan_ended(plan, end))
+        LOG.info("plan ended plan=%s reason=%s evicted=%d: %s", name, end.reason, len(sent), end.message)
+        parts.evictions.only(name, ())
+        for uid in owner_uids(plan):
+            parts.sender.drop(uid)
+        parts.book.end(ended)
+        parts.lessons.note(plan.owner_uids, end, parts.wall.now_seconds())
+        if end.reason not in QUIET_ENDS:
+            self._tell_owner(plan, end.reason.value, f"{end.message}; plan {name}")
+        for action in actions:
+            if isinstance(action, Nominate):
+                parts.sender.send(action.uid, action.placement)
+        self._release(plan, end)
+        parts.objects.finish(ended, end)
+        parts.metrics.plan_ended(end.reason)
+        self._forget(name)
+        parts.again()
+        parts.poke()
+
+    def _release(self, plan: PlanFact, end: End) -> None:
+        """Evict those of the owner's pods that run in vain."""
+        for uid in sorted(end.release):
+            pod = self._parts.ledger.pod(uid)
+            if pod is not None and pod.node:
+                key, message = Key(pod.namespace, pod.name, uid), f"its gang could not start: {end.message}"
+                event = event_about(key, end.reason.value, message, about=key_of(plan), warning=True)
+                tell = partial(self._parts.told.now, event)
+                still = partial(self._runs, uid)
+                name = f"{key_of(plan)}{RELEASE}"
+                self._parts.evictions.ask(Order(name, key, pod.node, end.reason.value, still, tell))
+
+    def _evictions_sent(self, plan: PlanFact) -> frozenset[str]:
+        """Victims that were asked to go, by this process or one before it."""
+        known = plan.evictions_sent | self._evicted.get(key_of(plan), set())
+        return known | {victim.uid for victim in plan.victims if self._is_leaving(victim.uid)}
+
+    def _note_leaving(self, plan: PlanFact) -> None:
+        """Victims that another process evicted, or that left by themselves, are owed like our own."""
+        workloads = self._parts.roster.workloads
+        for victim in plan.victims:
+            pod, workload = self._parts.ledger.pod(victim.uid), workloads.get(victim.uid)
+            if pod is not None and pod.terminating and workload is not None:
+                self._parts.recovery.evicted(plan, workload)
+
+    def _note_swap(self, plan: PlanFact, victim: Workload) -> None:
+        owner = next(
+            (w for uid in plan.owner_uids if (w := self._parts.roster.workloads.get(uid)) is not None), None
+        )
+        preemptor = plan.owner_uids[0] if owner is None else owner.owner.uid or owner.uid
+        gave_way, now_seconds = victim.owner.uid or victim.uid, self._parts.wall.now_seconds()
+        if self._swaps.note(Swap(preemptor, gave_way, now_seconds, plan.owner_uids[0], key_of(plan))):
+            self._parts.metrics.swap_frozen()
+
+    def _tell_owner(self, plan: PlanFact, reason: str, message: str) -> None:
+        for uid in plan.owner_uids:
+            pod = self._parts.ledger.pod(uid)
+            if pod is not None:
+                key = Key(pod.namespace, pod.name, uid)
+                self._parts.told.soon(event_about(key, reason, message, about=key_of(plan), if_absent=True))
+
+    def _runs(self, uid: str) -> bool:
+        pod = self._parts.ledger.pod(uid)
+        return pod is not None and bool(pod.node) and not pod.terminating and not pod.ended
+
+    def _is_there(self, uid: str) -> bool:
+        pod = self._parts.ledger.pod(uid)
+        return pod is not None and not pod.ended
+
+    def _is_leaving(self, uid: str) -> bool:
+        pod = self._parts.ledger.pod(uid)
+        return pod is not None and (pod.terminating or self._parts.evictions.leaving(uid))
+
+    def _forget(self, name: str) -> None:
+        for kept in (self._progress, self._taken_over, self._evicted):
+            kept.pop(name, None)

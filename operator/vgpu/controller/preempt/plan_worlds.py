@@ -1,0 +1,253 @@
+"""What a step of a plan looks at, gathered from what is known now: its owners, its victims, its nodes, its queue.
+
+Enters: a PlanFact, the ledger, the roster, what became of evictions. Leaves: a PlanWorld. Nothing is changed here.
+Moments are whole seconds of the wall clock, as the API states them.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vgpu.controller.preempt.evictions import Evictions
+from vgpu.core.facts import PodFact, Scheduling
+from vgpu.core.index import FitIndex
+from vgpu.core.ledger import Ledger
+from vgpu.core.nomination import Nomination, best_placement, take
+from vgpu.core.placement import Placement, Policies
+from vgpu.core.preempt.eligible import Standing, may_evict, may_preempt
+from vgpu.core.preempt.facts import PlanFact, QueueFact, Victim, Workload
+from vgpu.core.preempt.feasible import NodeUse, obstacle_after
+from vgpu.core.preempt.needed import UNBOUND
+from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanLimits, PlanWorld, VictimState, key_of
+from vgpu.core.preempt.protection import No
+from vgpu.core.preempt.queue_gate import QueueGate
+from vgpu.core.preempt.roster import Roster
+from vgpu.core.views import NodeView
+
+CANDIDATES = 32
+"""Fitting nodes that are looked at for room without evictions."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldParts:
+    """Where everything is known. `living`: every plan that is not over; `taken_over_by`: NS/NAME of the plan that
+    takes this one's cards, or ""."""
+
+    ledger: Ledger
+    index: FitIndex
+    roster: Roster
+    policies: Policies
+    evictions: Evictions
+    living: Callable[[], Iterable[PlanFact]]
+    taken_over_by: Callable[[str], str]
+    unix_seconds: Callable[[], int]
+
+
+class PlanWorlds:
+    """Gathers."""
+
+    def __init__(self, parts: WorldParts) -> None:
+        self._parts = parts
+        self._gate = QueueGate(parts.roster)
+
+    def of(self, plan: PlanFact) -> PlanWorld:
+        """Everything as it stands for this plan."""
+        parts = self._parts
+        owners = {uid: self._owner(plan, uid) for uid in owner_uids(plan)}
+        nodes = {card.node for card in plan.reservations}
+        return PlanWorld(
+            owners=owners,
+            victims=self._victims(plan),
+            views={node: view for node in sorted(nodes) if (view := parts.ledger.view(node)) is not None},
+            limits=self._limits(plan),
+            elsewhere=self._elsewhere([uid for uid, pod in owners.items() if pod.state is OwnerState.WAITING]),
+            taken_over_by=parts.taken_over_by(key_of(plan)),
+            policies=parts.policies,
+        )
+
+    def fits_now(self, pods: Sequence[PodFact]) -> bool:
+        """True when all these pods could be placed at once as everything stands, CPU and memory included."""
+        return bool(self._room_for(pods))
+
+    def queue_of(self, plan: PlanFact) -> QueueFact | None:
+        """The queue of the plan's owner, as far as it is known."""
+        workload = next((w for uid in plan.owner_uids if (w := self._workload(uid)) is not None), None)
+        return None if workload is None else self._parts.roster.queues.get(workload.queue)
+
+    # The owner's pods.
+
+    def _owner(self, plan: PlanFact, uid: str) -> OwnerPod:
+        ledger = self._parts.ledger
+        pod = ledger.pod(uid)
+        state = owner_state(ledger, uid)
+        nominated = ledger.nomination(uid) is not None
+        if pod is None or state is not OwnerState.WAITING:
+            return OwnerPod(uid, state, None if pod is None else pod.request, nominated)
+        barred = self._gate.refusal(pod) is not None
+        return OwnerPod(uid, state, pod.request, nominated, self._obstacle(plan, pod), barred)
+
+    def _obstacle(self, plan: PlanFact, pod: PodFact) -> str:
+        """What but cards keeps the pod off its planned node when all victims and all who leave are gone."""
+        node = next((card.node for card in plan.reservations if card.reservation.uid == pod.uid), "")
+        view = self._parts.ledger.view(node)
+        use = self._parts.roster.uses.get(node)
+        if view is None or view.node is None or use is None:
+            return ""
+        known = self._parts.roster.scheduling
+        going = _leaving(view) | {victim.uid for victim in plan.victims if victim.node == node}
+        here = {holder.uid for card in view.cards for holder in card.holders}
+        released = [known[uid] for uid in sorted(going & here) if uid in known]
+        return obstacle_after(view.node, use, pod.scheduling, released, self._beside(plan, node, pod.uid))
+
+    def _beside(self, plan: PlanFact, node: str, uid: str) -> list[Scheduling]:
+        """Others of the owner that are to come to this node."""
+        others = {card.reservation.uid for card in plan.reservations if card.node == node} - {uid}
+        pods = (self._parts.ledger.pod(other) for other in sorted(others))
+        return [pod.scheduling for pod in pods if pod is not None and not pod.node]
+
+    # Its victims.
+
+    def _victims(self, plan: PlanFact) -> dict[str, VictimState]:
+        units, objections = self._units(plan), self._objections(plan)
+        return {one.uid: self._victim(plan, one, units, objections) for one in plan.victims}
+
+    def _victim(
+        self, plan: PlanFact, victim: Victim, units: Mapping[str, str], objections: Mapping[str, str]
+    ) -> VictimState:
+        pod, asked = self._parts.ledger.pod(victim.uid), self._parts.evictions.get(victim.uid)
+        ours = asked if asked is not None and asked.order.orderer == key_of(plan) else None
+        return VictimState(
+            victim.uid,
+            gone=pod is None or pod.ended or not pod.node,
+            leaving=pod is not None and (pod.terminating or (asked is not None and asked.leaving)),
+            unit=units.get(victim.uid, ""),
+            objection=objections.get(victim.uid, ""),
+            refusals=0 if ours is None else ours.refusals,
+            retry_seconds=0 if ours is None else ours.retry_seconds,
+            grace_ends_seconds=None if pod is None or pod.terms is None else pod.terms.deletion_seconds,
+        )
+
+    def _units(self, plan: PlanFact) -> dict[str, str]:
+        """Victims of a gang that would be left with fewer than its minimum go or stay together."""
+        roster = self._parts.roster
+        of_gang: dict[str, set[str]] = {}
+        for victim in plan.victims:
+            gang = roster.gang_of(victim.uid)
+            if gang is not None and gang.minimum > 1:
+                of_gang.setdefault(gang.key, set()).add(victim.uid)
+        units = {}
+        for key, going in of_gang.items():
+            gang = roster.gang_of(next(iter(going)))
+            staying = [uid for uid in roster.members(key) if uid not in going and self._stays(uid)]
+            if gang is not None and (gang.disruption_all or len(staying) < gang.minimum):
+                units.update(dict.fromkeys(going, key))
+        return units
+
+    def _stays(self, uid: str) -> bool:
+        workload = self._workload(uid)
+        return workload is not None and workload.running and not workload.terminating
+
+    def _objections(self, plan: PlanFact) -> dict[str, str]:
+        """Why the rules do not let a victim go any more that was not asked to go yet."""
+        waiting = [w for uid in plan.owner_uids if (w := self._workload(uid)) is not None and not w.running]
+        victims = [
+            w
+            for one in plan.victims
+            if (w := self._workload(one.uid)) is not None and w.running and not w.terminating
+            if not self._parts.evictions.leaving(one.uid)
+        ]
+        if not waiting or not victims:
+            return {}
+        standing, now_seconds = self._parts.roster.standing(), self._parts.unix_seconds()
+        said = {victim.uid: _objection(standing, waiting, victim, now_seconds) for victim in victims}
+        return {uid: text for uid, text in said.items() if text}
+
+    # Its queue and its chances.
+
+    def _limits(self, plan: PlanFact) -> PlanLimits:
+        queue = self.queue_of(plan)
+        if queue is None:
+            return PlanLimits()
+        in_flight = 0 if queue.max_in_flight is None else self.in_flight(queue.name, key_of(plan))
+        return PlanLimits(queue.stuck_timeout_seconds, queue.hold_timeout_seconds, queue.max_in_flight, in_flight)
+
+    def in_flight(self, queue: str, asking: str = "") -> int:
+        """Evictions of the queue's plans that run now; those of `asking` that wait for their turn not counted."""
+        found = set()
+        for plan in self._parts.living():
+            of_plan = self.queue_of(plan)
+            if of_plan is not None and of_plan.name == queue:
+                found |= {one.uid for one in plan.victims if self._runs(one.uid, mine=key_of(plan) == asking)}
+        return len(found)
+
+    def _runs(self, uid: str, *, mine: bool) -> bool:
+        pod, evictions = self._parts.ledger.pod(uid), self._parts.evictions
+        if pod is None or pod.ended:
+            return False
+        return pod.terminating or evictions.leaving(uid) or (not mine and evictions.under_way(uid))
+
+    def _elsewhere(self, waiting: Sequence[str]) -> tuple[tuple[str, Placement], ...]:
+        pods = [pod for uid in waiting if (pod := self._parts.ledger.pod(uid)) is not None]
+        return tuple((one.pod.uid, one.placement) for one in self._room_for(pods))
+
+    def _room_for(self, pods: Sequence[PodFact]) -> list[Nomination]:
+        """Where all these pods could go at once without any eviction; [] = nowhere."""
+        names = {name for pod in pods if pod.request for name in self._best(pod)}
+        if not names:
+            return []
+        known, uses = self._parts.roster.uses, dict[str, NodeUse]()
+        views = {name: view for name in sorted(names) if (view := self._parts.ledger.view(name)) is not None}
+        found: list[Nomination] = []
+        for pod in pods:
+            open_views = [v for v in views.values() if not _short(v, uses.get(v.name) or known.get(v.name), pod)]
+            placement = best_placement(open_views, pod, self._parts.policies)
+            if placement is None:
+                return []
+            take(views, pod, placement)
+            use = uses.get(placement.node) or known.get(placement.node, NodeUse())
+            uses[placement.node] = use.plus([pod.scheduling])
+            found.append(Nomination(pod, placement, direct=True))
+        return found
+
+    def _best(self, pod: PodFact) -> Collection[str]:
+        assert pod.request is not None
+        return self._parts.index.verdicts(pod.request, pod.uid).best(CANDIDATES)
+
+    def _workload(self, uid: str) -> Workload | None:
+        return self._parts.roster.workloads.get(uid)
+
+
+def owner_uids(plan: PlanFact) -> list[str]:
+    """Pods that the plan holds cards for."""
+    return list(dict.fromkeys(card.reservation.uid for card in plan.reservations))
+
+
+def owner_state(ledger: Ledger, uid: str) -> OwnerState:
+    """Where a pod of an owner stands."""
+    pod = ledger.pod(uid)
+    if pod is None or pod.terminating or pod.ended:
+        return OwnerState.GONE
+    if pod.node:
+        return OwnerState.BOUND
+    return OwnerState.BOOKED if ledger.booking(uid) is not None else OwnerState.WAITING
+
+
+def waits(ledger: Ledger, uid: str) -> bool:
+    """True for a pod that is there and not bound."""
+    return owner_state(ledger, uid) in UNBOUND
+
+
+def _objection(standing: Standing, waiting: Sequence[Workload], victim: Workload, now_seconds: int) -> str:
+    for owner in waiting:
+        verdict = may_preempt(standing, owner, now_seconds) or may_evict(standing, owner, victim, now_seconds)
+        if isinstance(verdict, No):
+            return verdict.refusal.message
+    return ""
+
+
+def _short(view: NodeView, use: NodeUse | None, pod: PodFact) -> bool:
+    """True when the node has too little CPU, memory or place for one more pod."""
+    return view.node is None or (use is not None and bool(obstacle_after(view.node, use, pod.scheduling)))
+
+
+def _leaving(view: NodeView) -> set[str]:
+    return {holder.uid for card in view.cards for holder in card.holders if holder.leaving}

@@ -1,0 +1,291 @@
+"""The planner: decides whom to evict for pods that wait, and keeps every plan going. Only the leader's acts.
+
+Enters: changes of the ledger, of queues, budgets and plans; moments that were asked for. Leaves: plans, begun in
+rank order, one decision at a time; steps of plans. Nothing runs while nothing changes, and nothing is decided in a
+call of the extender. May not live here: who may evict whom, what a plan does next, writes.
+
+A plan's cards are held before its object is created, and its object is created before the first eviction: whenever
+the process dies, either nobody was evicted or the plan says who was to be.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vgpu.controller.fence import Fence
+from vgpu.controller.guard import one_object
+from vgpu.controller.pacing import DueKeys
+from vgpu.controller.preempt.bodies import PreemptionWrite
+from vgpu.controller.preempt.deciding import Deciding, Question
+from vgpu.controller.preempt.evictions import Evictions
+from vgpu.controller.preempt.keeper import PlanKeeper
+from vgpu.controller.preempt.lessons import Lessons
+from vgpu.controller.preempt.plan_book import PlanBook, Plans, plans_of
+from vgpu.controller.preempt.plan_objects import PlanObjects, write_of
+from vgpu.controller.preempt.plan_worlds import PlanWorlds, waits
+from vgpu.controller.preempt.queue_drains import QueueDrains
+from vgpu.controller.preempt.relevance import concerns, still_holds, waits_for_evicted
+from vgpu.controller.preempt.rounds import Rounds
+from vgpu.controller.preempt.told import Told, preemptor_events
+from vgpu.controller.preempt.waiting import Place
+from vgpu.controller.preempt.wall import Wall
+from vgpu.core.ledger import Changes, Ledger
+from vgpu.core.placement import Policies
+from vgpu.core.preempt.decision import Plan
+from vgpu.core.preempt.decision_world import Avoid, DecisionWorld
+from vgpu.core.preempt.facts import PlanFact
+from vgpu.core.preempt.plan import key_of
+from vgpu.core.preempt.protection import No
+from vgpu.core.preempt.reservations import PlanHold
+from vgpu.core.preempt.roster import Roster
+from vgpu.core.preempt.swaps import Swap
+from vgpu.core.reasons import Reason, Refusal
+from vgpu.kube.objects import Key
+
+LOG = logging.getLogger(__name__)
+DECIDE = ""
+"""The key, beside names of plans, of everybody who is to be decided on."""
+MOMENT = "a moment that was waited for"
+TURN_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerParts:
+    """What it works with."""
+
+    ledger: Ledger
+    roster: Roster
+    policies: Policies
+    fence: Fence
+    book: PlanBook
+    objects: PlanObjects
+    evictions: Evictions
+    worlds: PlanWorlds
+    rounds: Rounds
+    deciding: Deciding
+    lessons: Lessons
+    drains: QueueDrains
+    told: Told
+    wall: Wall
+    poke: Callable[[], None]
+
+
+class Planner:
+    """See the module. `keeper` is set once, before it runs."""
+
+    keeper: PlanKeeper
+
+    def __init__(self, parts: PlannerParts) -> None:
+        self._parts = parts
+        self.lessons = parts.lessons
+        self._due: DueKeys[str] = DueKeys()
+        self._plans: tuple[object, frozenset[str], Plans] | None = None
+
+    # What happens.
+
+    def changed(self, changes: Changes) -> None:
+        """The ledger changed: plans on these nodes go on, everybody who waits is looked at again."""
+        self._parts.evictions.forget_gone()
+        for uid in self.lessons.known_uids():
+            if not waits(self._parts.ledger, uid):
+                self.lessons.forget(uid)
+        if not self._parts.fence.leading:
+            return
+        for plan in self._parts.book.all_living():
+            if changes.freed or concerns(plan, changes):
+                self.wake(key_of(plan), 0)
+        self._parts.rounds.note(changes.pods)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Something else changed that a decision rests on: a queue, a budget, a gang."""
+        self._parts.rounds.note()
+        if self._parts.fence.leading:
+            self.wake(DECIDE, 0)
+
+    def rules_changed(self) -> None:
+        """Queues, budgets or groups are others than before: every plan rests on them."""
+        self.lessons.forgive_victims()
+        for plan in self._parts.book.all_living():
+            self.wake(key_of(plan), 0)
+        self.look_again()
+
+    def plan_changed(self, key: str, plan: PlanFact | None) -> None:
+        """The plan NS/NAME is there like this; None = its object is gone."""
+        self._note_promises()
+        self._parts.poke()
+        if plan is None:
+            self.look_again()
+        elif self._parts.fence.leading:
+            self.wake(key, 0)
+
+    def start_over(self) -> None:
+        """This process has begun to lead: what the API server holds counts, and everything is looked at."""
+        self._parts.evictions.start_over()
+        self._parts.book.start_over()
+        self.keeper.start_over()
+        self._note_promises()
+        for plan in self._parts.book.all_living():
+            self.wake(key_of(plan), 0)
+        self._parts.rounds.start_over()
+        self.look_again()
+
+    def wake(self, key: str, at: float) -> None:
+        """Look at this plan, or at everybody who waits, at this time of the loop's clock."""
+        self._due.add(key, at)
+
+    def created(self, plan: PlanFact) -> None:
+        """A plan's object was created: now its victims may be asked to go."""
+        self._parts.book.adopt(plan)
+        workloads = self._parts.roster.workloads
+        for event in preemptor_events(plan, [workloads[uid] for uid in plan.owner_uids if uid in workloads]):
+            self._parts.told.soon(event)
+        self.wake(key_of(plan), 0)
+
+    def not_created(self, write: PreemptionWrite, wrong: bool) -> None:
+        """A plan's object was not created: nothing is held for it. `wrong`: nor would it be at once."""
+        if wrong:
+            self.lessons.failed(write.owner_uids, self._parts.wall.now_seconds())
+        self._parts.book.withdraw(f"{write.namespace}/{write.name}")
+        self._note_promises()
+        self._parts.poke()
+        self.look_again()
+
+    def still_wanted(self, write: PreemptionWrite) -> bool:
+        """Whether all pods of a plan that is being created wait still."""
+        return all(waits(self._parts.ledger, uid) for uid in write.owner_uids)
+
+    # What is asked.
+
+    def plans(self) -> Plans:
+        """What each living plan holds, with its owner's rank."""
+        ledger, roster, book = self._parts.ledger, self._parts.roster, self._parts.book
+        entitled, state = roster.standing().entitled, (ledger.version, roster.revision, book.version)
+        known = self._plans
+        if known is None or known[0] != state or known[1] is not entitled:
+            found = plans_of(ledger.plans, book.holds, roster.workloads, entitled)
+            known = self._plans = state, entitled, found
+        return known[2]
+
+    def swaps(self) -> tuple[Swap, ...]:
+        """Evictions of pairs that are held apart."""
+        return self.keeper.swaps()
+
+    def world(self) -> DecisionWorld:
+        """Everything as a decision made now would see it."""
+        parts = self._parts
+        return parts.roster.world(self.plans(), self.swaps(), parts.policies, parts.evictions.accepted())
+
+    def learned(self, uid: str) -> Avoid:
+        """What earlier plans for this pod taught."""
+        return self._avoid((uid,))
+
+    def refusal(self, uid: str) -> Refusal | None:
+        """Why nobody is evicted for this pod, as far as that was found out."""
+        return self._parts.told.refusal(uid)
+
+    # What is done.
+
+    async def run(self) -> None:
+        """Decide and step. Runs until cancelled."""
+        while True:
+            key = await self._due.next()
+            if not self._parts.fence.leading:
+                continue
+            with one_object("planner", key or "decisions"):
+                if key == MOMENT:
+                    self.look_again()
+                elif key == DECIDE:
+                    await self._decide_one()
+                else:
+                    self.keeper.step(key)
+
+    async def _decide_one(self) -> None:
+        """At most one decision; equal pods that were refused already cost none."""
+        self._parts.drains.look()
+        rounds, loop = self._parts.rounds, asyncio.get_running_loop()
+        if await rounds.take_in():
+            self._parts.deciding.forget()
+            self._parts.told.keep_only({pod.uid for pod in self._parts.ledger.pending()})
+        turn_ends, decided = loop.time() + TURN_SECONDS, False
+        while not decided and loop.time() < turn_ends:
+            place = rounds.next()
+            if place is None:
+                rounds.rest()
+                break
+            with one_object("planner", place.pods[0].pod):
+                decided = await self._decide(place)
+        at = rounds.wakes_at()
+        if at is not None:
+            self.wake(DECIDE, at)
+
+    async def _decide(self, place: Place) -> bool:
+        """True when it took a decision."""
+        parts, now_seconds = self._parts, self._parts.wall.now_seconds()
+        rests_until = self.lessons.rests_until(place.uids, now_seconds)
+        if rests_until is not None:
+            self.look_at(rests_until)
+            return False
+        if self._fits_now(place):
+            parts.told.not_refused(place.uids)
+            return False
+        question = Question(self.world(), place.pods, self._avoid(place.uids), now_seconds, parts.roster.revision)
+        known = parts.deciding.known_no(question)
+        answer = await parts.deciding.answer_aside(question) if known is None else known
+        planned = parts.book.planned_for()
+        if known is None and not (parts.fence.leading and still_holds(parts.ledger, planned, place.uids, answer)):
+            self.look_again()
+        elif isinstance(answer, No):
+            self._refuse(place, answer)
+        elif answer.victims or answer.takes or waits_for_evicted(parts.ledger, answer):
+            self._begin(place, answer)
+        else:
+            parts.told.not_refused(place.uids)
+        return known is None
+
+    def _fits_now(self, place: Place) -> bool:
+        pods = [self._parts.ledger.pod(uid) for uid in place.uids]
+        return self._parts.worlds.fits_now([pod for pod in pods if pod is not None])
+
+    def _refuse(self, place: Place, answer: No) -> None:
+        quiet = answer.reason is Reason.NO_LOWER_RANK and self._nobody_runs()
+        for pod in place.pods:
+            self._parts.told.refused(Key(pod.namespace, pod.name, pod.uid), answer.refusal, quiet=quiet)
+        if answer.until_seconds is not None:
+            self.look_at(answer.until_seconds)
+        lapses = self.lessons.wakes_at(place.uids, self._parts.wall.now_seconds())
+        if lapses is not None:
+            self.look_at(lapses)
+
+    def _nobody_runs(self) -> bool:
+        return not any(workload.running for workload in self._parts.roster.workloads.values())
+
+    def _begin(self, place: Place, plan: Plan) -> None:
+        """Hold the cards, end the plans that are taken over, create the plan's object."""
+        write = write_of(place.pods, plan, self._parts.book.next_generation)
+        name = f"{write.namespace}/{write.name}"
+        victims = frozenset((victim.uid, victim.node) for victim in plan.victims)
+        self.keeper.take_over(plan.takes, name)
+        self._parts.book.begin(PlanHold(name, write.generation, plan.reservations, victims))
+        self._note_promises()
+        self._parts.objects.create(write, plan.takes)
+        self._parts.told.not_refused(place.uids)
+        self._parts.rounds.planned = True
+        words = f"victims={len(plan.victims)} rule={plan.rule} exact={plan.exact} takes={','.join(plan.takes)}"
+        LOG.info("plan begun plan=%s owner=%s %s", name, write.owner_name, words)
+        self._parts.poke()
+
+    def look_at(self, moment_seconds: int) -> None:
+        """A moment is a change like any other: what was refused before it may be granted after it. The earliest
+        counts; who still waits then names the next."""
+        self.wake(MOMENT, self._parts.wall.loop_time(moment_seconds))
+
+    def _avoid(self, uids: tuple[str, ...]) -> Avoid:
+        ledger = self._parts.ledger
+        return self.lessons.avoid(uids, self._parts.wall.now_seconds(), lambda uid: ledger.pod(uid) is not None)
+
+    def _note_promises(self) -> None:
+        """Cards that plans hold for pods that wait count as used in their queues."""
+        planned = self._parts.book.planned_for()
+        self._parts.roster.promise({uid for uid in planned if waits(self._parts.ledger, uid)})

@@ -1,0 +1,39 @@
+"""Whether a change matters to a plan, and whether an answer that took its time still holds.
+
+Enters: plans, answers, the ledger as it stands. Leaves: yes or no. Nothing is changed here.
+"""
+
+from collections.abc import Collection
+
+from vgpu.controller.preempt.plan_worlds import waits
+from vgpu.core.ledger import Changes, Ledger
+from vgpu.core.preempt.decision import Plan
+from vgpu.core.preempt.facts import PlanFact
+from vgpu.core.preempt.protection import No
+from vgpu.core.preempt.reservations import PlanHold
+from vgpu.core.preempt.takeover import fits
+
+
+def concerns(plan: PlanFact, changes: Changes) -> bool:
+    """True when a pod of its owner, or a node that it holds cards or has victims on, changed."""
+    if not changes.pods.isdisjoint(plan.owner_uids):
+        return True
+    nodes = {card.node for card in plan.reservations} | {victim.node for victim in plan.victims}
+    return not changes.nodes.isdisjoint(nodes)
+
+
+def waits_for_evicted(ledger: Ledger, plan: Plan) -> bool:
+    """True when what is leaving there was evicted by us: it is held, so that nobody else need go for it."""
+    return any(ledger.plans.evicted(placement.node) for _, placement in plan.seats)
+
+
+def still_holds(ledger: Ledger, planned: Collection[str], uids: tuple[str, ...], answer: Plan | No) -> bool:
+    """False when, since the question was asked, a pod ceased to wait or is `planned` for (another replica
+    may have led), or the room for the plan went to others. Who may not go any more is seen before evictions."""
+    if not all(waits(ledger, uid) and uid not in planned for uid in uids):
+        return False
+    if isinstance(answer, No):
+        return True
+    hold = PlanHold("", 0, answer.reservations, frozenset((one.uid, one.node) for one in answer.victims))
+    taken = [other for key in answer.takes if (other := ledger.plans.get(key)) is not None]
+    return fits(hold, taken, ledger.view)

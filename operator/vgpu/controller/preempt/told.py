@@ -1,0 +1,173 @@
+"""What people are told about preemption: events on victims, on preemptors, and on pods for which nobody goes.
+
+Enters: plans, workloads, verdicts. Leaves: Events through the writer, so many a second. A victim's is written
+before its eviction, since the pod may be gone after; all others may come later. May not live here: the words
+(core.preempt.words), decisions.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from hashlib import sha256
+
+from vgpu.controller.events import EventSink
+from vgpu.controller.guard import one_object
+from vgpu.controller.pacing import DueKeys, Pace
+from vgpu.controller.writes import EventWrite
+from vgpu.core.preempt.eligible import Standing, may_evict
+from vgpu.core.preempt.facts import PlanFact, Workload
+from vgpu.core.preempt.plan import key_of
+from vgpu.core.preempt.protection import Right
+from vgpu.core.preempt.words import preemptor_message, victim_message
+from vgpu.core.reasons import Reason, Refusal
+from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
+from vgpu.kube.objects import Key
+
+LOG = logging.getLogger(__name__)
+PREEMPTED = "Preempted"
+PREEMPTING = "Preempting"
+VICTIMS_DRAINING = "VictimsDraining"
+PLAN_ENDED = "PreemptionEnded"
+QUEUE_DRAINS = "QueueDrains"
+GANG_BROKEN = "GangBroken"
+OWN_REASONS = frozenset(
+    {
+        Reason.NO_LOWER_RANK,
+        Reason.NO_ROOM_FOR_GANG,
+        Reason.VICTIM_ENTITLED,
+        Reason.QUEUE_CAPABILITY,
+        Reason.QUEUE_GUARANTEE,
+        Reason.EVICTION_LIMITS,
+        Reason.QUEUE_NOT_RECLAIMABLE,
+        Reason.QUEUE_POLICY,
+        Reason.PRIORITY_THRESHOLD,
+        Reason.PREEMPTION_NEVER,
+        Reason.NEVER_A_VICTIM,
+        Reason.PROTECTED,
+        Reason.WAIT_BEFORE,
+        Reason.SWAP_FROZEN,
+    }
+)
+"""Reasons that only preemption has. What nodes and queues say to a pod it is told anyway, once is enough."""
+MOST_WAITING = 5000
+"""Events that wait for their turn; more would be read by nobody."""
+
+
+class Told:
+    """See the module. `settle_seconds`: so long a "no" must hold before it is told."""
+
+    def __init__(self, sink: EventSink, per_second: float, settle_seconds: float) -> None:
+        self._sink = sink
+        self._pace = Pace(per_second)
+        self._settle_seconds = settle_seconds
+        self._events: asyncio.Queue[EventWrite] = asyncio.Queue(MOST_WAITING)
+        self._nos: dict[str, tuple[Key, Refusal]] = {}
+        self._due: DueKeys[str] = DueKeys()
+        self._told: dict[str, set[str]] = {}
+
+    async def now(self, event: EventWrite) -> None:
+        """Write this event; a failure is logged, and stops nobody."""
+        try:
+            await self._sink.write_event(event)
+        except (ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading) as error:
+            LOG.info("event not written pod=%s/%s: %s", event.namespace, event.object_name, error)
+
+    def soon(self, event: EventWrite) -> None:
+        """Write this event when its turn comes."""
+        if not self._events.full():
+            self._events.put_nowait(event)
+
+    def refused(self, pod: Key, refusal: Refusal, *, quiet: bool = False) -> None:
+        """Nobody is evicted for this pod, for this reason: told once for each reason, when it has held a while.
+
+        `quiet`: it is no news to anybody.
+        """
+        known = self._nos.get(pod.uid)
+        self._nos[pod.uid] = (pod, refusal)
+        if known is not None and known[1].reason is refusal.reason:
+            return
+        self._due.discard(pod.uid)
+        untold = refusal.reason.value not in self._told.get(pod.uid, ())
+        if untold and not quiet and refusal.reason in OWN_REASONS:
+            self._due.add(pod.uid, asyncio.get_running_loop().time() + self._settle_seconds)
+
+    def refusal(self, uid: str) -> Refusal | None:
+        """Why nobody is evicted for this pod, as far as that was found out."""
+        known = self._nos.get(uid)
+        return None if known is None else known[1]
+
+    def refusals(self) -> list[Refusal]:
+        """Why nobody is evicted, one for each pod that waits."""
+        return [refusal for _, refusal in self._nos.values()]
+
+    def not_refused(self, uids: Iterable[str]) -> None:
+        """For these pods there is a plan, or room."""
+        for uid in uids:
+            self._nos.pop(uid, None)
+            self._due.discard(uid)
+
+    def keep_only(self, uids: set[str]) -> None:
+        """Only these pods wait still."""
+        for uid in self._nos.keys() - uids:
+            self.not_refused([uid])
+        for uid in self._told.keys() - uids:
+            del self._told[uid]
+
+    async def write_events(self) -> None:
+        """Write what waits. Runs until cancelled."""
+        while True:
+            event = await self._events.get()
+            await self._pace.turn()
+            with one_object("preemption: events", f"{event.namespace}/{event.object_name}"):
+                await self.now(event)
+
+    async def write_refusals(self) -> None:
+        """Tell why nobody is evicted. Runs until cancelled."""
+        while True:
+            uid = await self._due.next()
+            known = self._nos.get(uid)
+            if known is None:
+                continue
+            pod, refusal = known
+            self._told.setdefault(uid, set()).add(refusal.reason.value)
+            self.soon(event_about(pod, refusal.reason.value, refusal.message, warning=True, if_absent=True))
+
+
+def event_about(
+    pod: Key, reason: str, message: str, *, about: str = "", warning: bool = False, if_absent: bool = False
+) -> EventWrite:
+    """An event on a pod; the same for the same pod, reason and plan (`about`) in every process."""
+    digest = sha256(f"{pod.uid}/{reason}/{about}".encode()).hexdigest()[:16]
+    return EventWrite(
+        namespace=pod.namespace,
+        name=f"{pod.name[:230]}.{digest}",
+        object_name=pod.name,
+        object_uid=pod.uid,
+        reason=reason,
+        message=message,
+        type="Warning" if warning else "Normal",
+        if_absent=if_absent,
+    )
+
+
+def victim_event(
+    standing: Standing, plan: PlanFact, preemptor: Workload | None, victim: Workload, now_seconds: int
+) -> EventWrite:
+    """What the victim is told: for whom, by which right, what is lost."""
+    pod, name = Key(victim.namespace, victim.name, victim.uid), key_of(plan)
+    if preemptor is None:
+        message = f"evicted for {plan.namespace}/{plan.owner_name} by {plan.rule}; plan {name}"
+        return event_about(pod, PREEMPTED, message, about=name, warning=True, if_absent=True)
+    verdict = may_evict(standing, preemptor, victim, now_seconds)
+    right = verdict if isinstance(verdict, Right) else Right(plan.rule.partition(", ")[0])
+    message = victim_message(right, preemptor, victim, name, now_seconds)
+    return event_about(pod, PREEMPTED, message, about=name, warning=True, if_absent=True)
+
+
+def preemptor_events(plan: PlanFact, pods: Iterable[Workload]) -> list[EventWrite]:
+    """What the pods of the plan's owner are told: whom they wait for, which cards are held."""
+    victims = [f"{one.namespace}/{one.name}" for one in plan.victims]
+    nodes = sorted({card.node for card in plan.reservations})
+    message = preemptor_message(plan.rule, victims, nodes, key_of(plan), exact=plan.exact)
+    keys = (Key(pod.namespace, pod.name, pod.uid) for pod in pods)
+    return [event_about(pod, PREEMPTING, message, about=key_of(plan), if_absent=True) for pod in keys]

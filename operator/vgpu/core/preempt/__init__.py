@@ -1,0 +1,1 @@
+"""Decides who makes room for whom: queues, ranks, victims, plans. Pure like the rest of core."""

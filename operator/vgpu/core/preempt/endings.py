@@ -1,0 +1,150 @@
+"""Why a plan ends: the rules of its life in the order in which they are asked; the first that speaks ends it.
+
+Enters: a Situation. Leaves: an End, or None. The list reads as the specification (preemption.md 4.7).
+"""
+
+from collections.abc import Callable
+
+from vgpu.core.preempt.plan import End, OwnerState, PlanEnd
+from vgpu.core.preempt.situation import Situation
+
+MOST_REFUSALS = 3
+"""So often an eviction is refused for a budget before the plan is made anew without that pod."""
+MOST_NOMINATIONS = 3
+"""So often an owner is sent to its free cards without coming before they are given to others."""
+
+
+def _owner_bound(state: Situation) -> End | None:
+    if state.owners(OwnerState.WAITING, OwnerState.BOOKED, OwnerState.GONE):
+        return None
+    return End(PlanEnd.OWNER_BOUND, f"{state.plan.owner_name} is bound")
+
+
+def _owner_gone(state: Situation) -> End | None:
+    """A gang that lost one of the members that the plan is for is no longer what was decided on."""
+    if not state.owners(OwnerState.GONE):
+        return None
+    left = bool(state.owners(OwnerState.WAITING, OwnerState.BOOKED))
+    return End(
+        PlanEnd.OWNER_GONE,
+        f"{state.plan.owner_name} does not wait any more: what was not evicted yet stays",
+        replan=left,
+    )
+
+
+def _taken_over(state: Situation) -> End | None:
+    by = state.world.taken_over_by
+    if not by:
+        return None
+    return End(PlanEnd.TAKEN_OVER, f"{by} ranks higher and takes the cards", replan=True)
+
+
+def _room_elsewhere(state: Situation) -> End | None:
+    waiting = {pod.uid for pod in state.owners(OwnerState.WAITING)}
+    if not waiting or {uid for uid, _ in state.world.elsewhere} != waiting or state.sent or state.cards_free:
+        return None
+    nodes = ", ".join(sorted({placement.node for _, placement in state.world.elsewhere}))
+    return End(PlanEnd.ROOM_ELSEWHERE, f"room without evictions on {nodes}")
+
+
+def _other_filters(state: Situation) -> End | None:
+    lost = [pod for pod in state.owners(OwnerState.WAITING) if pod.obstacle]
+    if not lost:
+        return None
+    nodes = {card.node for card in state.plan.reservations for pod in lost if card.reservation.uid == pod.uid}
+    text = f"{', '.join(sorted(nodes))} refuses the pod for other reasons than cards: {lost[0].obstacle}"
+    return End(PlanEnd.LOST_OTHER, text, replan=True, avoid_nodes=frozenset(nodes))
+
+
+def _node_closed(state: Situation) -> End | None:
+    closed = state.closed_nodes
+    if not closed or state.begun:
+        return None
+    text = f"{', '.join(sorted(closed))} takes no assignments; nobody was evicted there"
+    return End(PlanEnd.NODE_CLOSED, text, replan=True, avoid_nodes=closed)
+
+
+def _cards_lost(state: Situation) -> End | None:
+    if state.needed is not None or (state.closed_nodes and state.begun):
+        return None  # a node that closed while its victims leave may open again before the hold ends
+    return End(PlanEnd.CARDS_LOST, "the planned cards would not be free without the victims either", replan=True)
+
+
+def _victim_changed(state: Situation) -> End | None:
+    changed = {v.uid: state.world.victims[v.uid].objection for v in state.needed or ()}
+    objections = {uid: text for uid, text in changed.items() if text}
+    if not objections:
+        return None
+    text = f"a victim may not be evicted any more: {next(iter(objections.values()))}"
+    return End(PlanEnd.VICTIM_CHANGED, text, replan=True, avoid_victims=frozenset(objections))
+
+
+def _budget(state: Situation) -> End | None:
+    refused = [v for v in state.needed or () if state.world.victims[v.uid].refusals >= MOST_REFUSALS]
+    if not refused:
+        return None
+    named = ", ".join(f"{victim.namespace}/{victim.name}" for victim in refused)
+    return End(
+        PlanEnd.DISRUPTION_BUDGET,
+        f"the disruption budget does not let {named} go",
+        replan=True,
+        avoid_victims=frozenset(victim.uid for victim in refused),
+    )
+
+
+def _stuck(state: Situation) -> End | None:
+    """A gang keeps its hold until holdTimeout: its other members' cards are free or will be."""
+    stuck = state.stuck
+    if not stuck or state.gang or state.cards_free:
+        return None
+    text = "a victim has not ended in time; its card stays occupied until its pod is gone"
+    return End(PlanEnd.VICTIM_STUCK, text, replan=True, stuck=stuck)
+
+
+def _hold_expired(state: Situation) -> End | None:
+    since = state.drained.drained_seconds
+    if state.owners(OwnerState.BOOKED):
+        return None  # its outcome is not known yet
+    if since is None or state.now_seconds < since + state.world.limits.hold_timeout_seconds:
+        return None
+    bound = frozenset(pod.uid for pod in state.owners(OwnerState.BOUND))
+    return End(
+        PlanEnd.HOLD_EXPIRED,
+        "the owner was not bound in time; what was held for it is free for others",
+        avoid_nodes=_in_vain(state) if state.progress.nominations else frozenset(),
+        stuck=state.stuck,
+        release=bound,
+    )
+
+
+def _bind_failed(state: Situation) -> End | None:
+    """Asked after the last nomination has had its answer."""
+    if state.progress.nominations < MOST_NOMINATIONS or state.sent or not state.cards_free:
+        return None
+    bound = frozenset(pod.uid for pod in state.owners(OwnerState.BOUND))
+    if bound:
+        return None  # partly bound: the rest keeps its cards until the hold ends
+    text = f"sent to its free cards {MOST_NOMINATIONS} times, and not bound"
+    return End(PlanEnd.BIND_FAILED, text, avoid_nodes=_in_vain(state))
+
+
+def _in_vain(state: Situation) -> frozenset[str]:
+    """Nodes whose cards are held for those who did not come: going for others there would be in vain again."""
+    waiting = {pod.uid for pod in state.owners(OwnerState.WAITING)}
+    return frozenset(card.node for card in state.plan.reservations if card.reservation.uid in waiting)
+
+
+ENDINGS: tuple[Callable[[Situation], End | None], ...] = (
+    _owner_bound,
+    _owner_gone,
+    _taken_over,
+    _room_elsewhere,
+    _other_filters,
+    _node_closed,
+    _cards_lost,
+    _victim_changed,
+    _budget,
+    _stuck,
+    _hold_expired,
+    _bind_failed,
+)

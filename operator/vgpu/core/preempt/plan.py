@@ -1,0 +1,190 @@
+"""A plan while it lives: what is known of its owner and victims now, and what may be done next.
+
+Values only: the world that a step looks at, the actions that it answers, why a plan ends. The plan itself is a
+PlanFact and never changes; what its object does not say (Progress) may be lost at any moment without harm.
+Moments are whole seconds on one clock of the caller's choice.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from vgpu.core.placement import Placement
+from vgpu.core.preempt.facts import PlanFact, PlanPhase
+from vgpu.core.preempt.reservations import PlanHold
+from vgpu.core.request import PodRequest
+from vgpu.core.score import Policies
+from vgpu.core.views import NodeView
+
+
+class OwnerState(StrEnum):
+    """Where a pod of the plan's owner stands. BOOKED: its Binding is on its way."""
+
+    WAITING = "waiting"
+    BOOKED = "booked"
+    BOUND = "bound"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerPod:
+    """One pod that the plan holds cards for. `nominated`: it was sent to its node and has not answered yet.
+
+    `obstacle`: what but cards keeps it off its planned node once the victims are gone, or "". `barred`: its queue
+    does not let it start now.
+    """
+
+    uid: str
+    state: OwnerState
+    request: PodRequest | None = None
+    nominated: bool = False
+    obstacle: str = ""
+    barred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VictimState:
+    """One victim now. `leaving`: its eviction was accepted, or it has a deletion mark; `gone`: its object is gone
+    or it holds nothing any more.
+
+    `unit`: what goes or stays together with it (a gang that is evicted whole), "" = it alone. `objection`: why it
+    may not be evicted any more, or "". `refusals`: how often the API refused its eviction for a budget, the last
+    time with leave to ask again at `retry_seconds`. `grace_ends_seconds`: its deletionTimestamp.
+    """
+
+    uid: str
+    gone: bool = False
+    leaving: bool = False
+    unit: str = ""
+    objection: str = ""
+    refusals: int = 0
+    retry_seconds: int = 0
+    grace_ends_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """Settings of the owner's queue. `in_flight`: evictions of the queue that run now."""
+
+    stuck_timeout_seconds: int = 60
+    hold_timeout_seconds: int = 300
+    max_in_flight: int | None = None
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWorld:
+    """All that one step looks at. Keys are uids and node names; `views` stand with the plan's own hold in them.
+
+    `elsewhere`: placements that every waiting pod of the owner could take at once without any eviction, () = none.
+    `taken_over_by`: NS/NAME of a plan of higher rank that took its cards. `policies` choose among held cards.
+    """
+
+    owners: Mapping[str, OwnerPod]
+    victims: Mapping[str, VictimState]
+    views: Mapping[str, NodeView]
+    limits: PlanLimits = PlanLimits()
+    elsewhere: tuple[tuple[str, Placement], ...] = ()
+    taken_over_by: str = ""
+    policies: Policies = field(default_factory=Policies)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a plan's object does not say. After a restart it begins anew: time-outs get longer, never wrong."""
+
+    drained_seconds: int | None = None
+    """When the last victim had left or was declared stuck."""
+    nominations: int = 0
+    """How often the owner was sent to its cards and did not come."""
+
+
+class PlanEnd(StrEnum):
+    """Why a plan ends; PascalCase and stable, as every reason."""
+
+    OWNER_BOUND = "OwnerBound"
+    OWNER_GONE = "OwnerGone"
+    TAKEN_OVER = "TakenOver"
+    ROOM_ELSEWHERE = "RoomElsewhere"
+    VICTIM_CHANGED = "VictimChanged"
+    DISRUPTION_BUDGET = "DisruptionBudget"
+    CARDS_LOST = "CardsLost"
+    NODE_CLOSED = "NodeClosed"
+    VICTIM_STUCK = "VictimStuck"
+    LOST_OTHER = "LostOther"
+    HOLD_EXPIRED = "HoldExpired"
+    BIND_FAILED = "BindFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Ask the API for the eviction of this uid."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """These victims are not needed any more: they stay, unless a later step needs them again."""
+
+    uids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """Send this pod of the owner to its cards."""
+
+    uid: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The plan has reached this phase."""
+
+    phase: PlanPhase
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The plan is over: hold nothing for it, end what its owner's pods are nominated to, send no eviction more.
+
+    `replan`: the owner is to be decided on anew, without `avoid_victims` as victims, without `avoid_nodes`, and
+    with the cards of `stuck` taken as occupied for good. `release`: pods of the owner that run in vain and go.
+    """
+
+    reason: PlanEnd
+    message: str
+    replan: bool = False
+    avoid_victims: frozenset[str] = frozenset()
+    avoid_nodes: frozenset[str] = frozenset()
+    stuck: frozenset[str] = frozenset()
+    release: frozenset[str] = frozenset()
+
+    @property
+    def phase(self) -> PlanPhase:
+        """How the plan's object ends."""
+        return PlanPhase.CLOSED if self.reason is PlanEnd.OWNER_BOUND else PlanPhase.ABORTED
+
+
+Action = Evict | Spare | Nominate | Advance | End
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be done now, and when to look again if nothing happens before (None = only on an event)."""
+
+    actions: tuple[Action, ...]
+    progress: Progress
+    wake_seconds: int | None = None
+
+
+def key_of(plan: PlanFact) -> str:
+    """NS/NAME of the plan's object."""
+    return f"{plan.namespace}/{plan.name}"
+
+
+def hold_of(plan: PlanFact, spared: frozenset[str] = frozenset()) -> PlanHold:
+    """What the plan holds in the ledger, without the victims that stay after all."""
+    victims = frozenset((v.uid, v.node) for v in plan.victims if v.uid not in spared)
+    return PlanHold(key_of(plan), plan.generation, plan.reservations, victims)

@@ -1,0 +1,119 @@
+"""The life of a plan as one step function: given what there is now, what is to be done next (preemption.md 4.7).
+
+Enter: a PlanFact, its PlanWorld, Progress, now. Leaves: a Step. The caller owns time and writes; it may crash
+between any two actions: a step looks only at what there is, so it says the rest, and nothing twice.
+"""
+
+from dataclasses import replace
+
+from vgpu.core.placement import Placement, place
+from vgpu.core.preempt.endings import ENDINGS, MOST_NOMINATIONS
+from vgpu.core.preempt.facts import PlanFact, PlanPhase
+from vgpu.core.preempt.needed import unsent
+from vgpu.core.preempt.plan import (
+    Action,
+    Advance,
+    Evict,
+    Nominate,
+    OwnerPod,
+    OwnerState,
+    PlanEnd,
+    PlanWorld,
+    Progress,
+    Spare,
+    Step,
+)
+from vgpu.core.preempt.situation import Situation, situation_of
+
+OVER = frozenset({PlanPhase.BOUND, PlanPhase.CLOSED, PlanPhase.ABORTED})
+
+
+def next_actions(plan: PlanFact, world: PlanWorld, progress: Progress, now_seconds: int) -> Step:
+    """What is to be done for the plan now; () when it only waits."""
+    if plan.phase in OVER:
+        return Step((), progress)
+    state = situation_of(plan, world, progress, now_seconds)
+    for rule in ENDINGS:
+        end = rule(state)
+        if end is not None:
+            away = _to_other_cards(state) if end.reason is PlanEnd.ROOM_ELSEWHERE else ()
+            return Step((end, *away), progress)
+    state = replace(state, progress=state.drained)
+    sends = _evictions(state)
+    nominations = _nominations(state)
+    actions: tuple[Action, ...] = (*_spared(state), *sends, *nominations, *_phase(state, sends))
+    after = replace(state.progress, nominations=state.progress.nominations + bool(nominations))
+    return Step(actions, after, _wake(state))
+
+
+def spared_by(step: Step) -> frozenset[str]:
+    """Victims that stay after this step: what hold_of leaves out."""
+    return frozenset(uid for action in step.actions if isinstance(action, Spare) for uid in action.uids)
+
+
+def _spared(state: Situation) -> tuple[Action, ...]:
+    if state.needed is None:
+        return ()
+    needed = {victim.uid for victim in state.needed}
+    uids = frozenset(victim.uid for victim in unsent(state.plan, state.world) if victim.uid not in needed)
+    return (Spare(uids),) if uids else ()
+
+
+def _evictions(state: Situation) -> tuple[Evict, ...]:
+    """None while one waits to be asked again: were it refused for good, the others would have gone in vain."""
+    limits, victims = state.world.limits, state.world.victims
+    ready = list(state.needed or ())
+    if state.closed_nodes or any(victims[v.uid].retry_seconds > state.now_seconds for v in ready):
+        return ()
+    room = len(ready) if limits.max_in_flight is None else max(0, limits.max_in_flight - limits.in_flight)
+    return tuple(Evict(victim.uid) for victim in ready[:room])
+
+
+def _nominations(state: Situation) -> tuple[Nominate, ...]:
+    """All waiting pods of the owner at once, or none: half a gang on its cards helps nobody. Whom its queue stops
+    would be refused there by ourselves: its cards are held meanwhile."""
+    waiting = state.owners(OwnerState.WAITING)
+    if not waiting or any(pod.barred for pod in waiting) or state.sent or not state.cards_free:
+        return ()
+    if state.progress.nominations >= MOST_NOMINATIONS:
+        return ()
+    found = [_on_held_cards(state, pod) for pod in waiting]
+    placements = [placement for placement in found if placement is not None]
+    if len(placements) < len(waiting):
+        return ()
+    return tuple(Nominate(pod.uid, p) for pod, p in zip(waiting, placements, strict=True))
+
+
+def _phase(state: Situation, sends: tuple[Evict, ...]) -> tuple[Action, ...]:
+    """Draining is the one phase on the way that is written: it carries who was evicted, and the debts."""
+    all_sent = state.needed is not None and len(sends) == len(state.needed) and bool(state.begun or sends)
+    return (Advance(PlanPhase.DRAINING),) if all_sent and state.plan.phase is not PlanPhase.DRAINING else ()
+
+
+def _to_other_cards(state: Situation) -> tuple[Action, ...]:
+    return tuple(Nominate(uid, placement) for uid, placement in state.world.elsewhere)
+
+
+def _wake(state: Situation) -> int | None:
+    victims, limits = state.world.victims, state.world.limits
+    moments = [victims[v.uid].retry_seconds for v in state.needed or ()]
+    moments += [
+        one.grace_ends_seconds + limits.stuck_timeout_seconds
+        for one in state.leaving
+        if one.grace_ends_seconds is not None
+    ]
+    if state.progress.drained_seconds is not None:
+        moments.append(state.progress.drained_seconds + limits.hold_timeout_seconds)
+    return min((moment for moment in moments if moment > state.now_seconds), default=None)
+
+
+def _on_held_cards(state: Situation, pod: OwnerPod) -> Placement | None:
+    """The pod on just the cards that are held for it, or None when a rule of its node is against it now."""
+    held = [card for card in state.plan.reservations if card.reservation.uid == pod.uid]
+    view = state.world.views[held[0].node]
+    uuids = {card.reservation.uuid for card in held}
+    only = replace(view, cards=tuple(card for card in view.cards if card.fact.uuid in uuids))
+    if pod.request is None:
+        return None
+    placement = place(only, pod.request, pod.uid, state.world.policies)
+    return placement if isinstance(placement, Placement) else None

@@ -1,0 +1,64 @@
+"""What queues allow of a whole set of victims, in the words of the search.
+
+Enters: queues and their usage, what the preemptor adds. Leaves: allowances (no other queue may lose what it is
+guaranteed) and needs (the preemptor's own queue must give free what it would use beyond its capability). Whether a
+single victim may go is decided elsewhere.
+"""
+
+from collections.abc import Iterable
+
+from vgpu.core.preempt.eligible import Standing
+from vgpu.core.preempt.facts import Amounts, Limits, Workload
+from vgpu.core.preempt.problem import Allowance, Need
+from vgpu.core.preempt.victims import guarantee_keys
+
+_EVERY = Amounts(1, 1, 1)
+
+
+def guarantees(standing: Standing, own_queue: str) -> tuple[Allowance, ...]:
+    """Per other queue and stated dimension: how much it may lose at most (S61)."""
+    found = []
+    for name, queue in sorted(standing.queues.items()):
+        if name == own_queue:
+            continue
+        staying = standing.usage_of(name).staying
+        for (key, _), have, least in zip(
+            guarantee_keys(name, _EVERY), _dimensions(staying), _limits(queue.guarantee), strict=True
+        ):
+            if least is not None:
+                found.append(Allowance(key, have - least))
+    return tuple(found)
+
+
+def capability_needs(
+    standing: Standing, own_queue: str, added: Amounts, victims: Iterable[Workload]
+) -> tuple[Need, ...]:
+    """Per dimension in which the own queue would use more than its capability: what its victims must give (S63).
+
+    Nothing where it stays within it without evictions.
+    """
+    queue = standing.queues.get(own_queue)
+    if queue is None:
+        return ()
+    usage = standing.usage_of(own_queue)
+    used = _dimensions(usage.staying + usage.promised)
+    own = [victim for victim in victims if victim.queue == own_queue]
+    needs = []
+    for place, (name, most) in enumerate(zip(_NAMES, _limits(queue.capability), strict=True)):
+        more = _dimensions(added)[place]
+        if most is None or not more or used[place] + more <= most:
+            continue
+        freed = tuple((victim.uid, _dimensions(victim.amounts)[place]) for victim in own)
+        needs.append(Need(f"capability of queue {own_queue} in {name}", more, most - used[place], freed))
+    return tuple(needs)
+
+
+_NAMES = ("thousandths of cards", "MiB", "cores")
+
+
+def _dimensions(amounts: Amounts) -> tuple[int, int, int]:
+    return (amounts.cards_thousandths, amounts.memory_mib, amounts.cores)
+
+
+def _limits(limits: Limits) -> tuple[int | None, int | None, int | None]:
+    return (limits.cards_thousandths, limits.memory_mib, limits.cores)

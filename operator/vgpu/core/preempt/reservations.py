@@ -1,0 +1,198 @@
+"""What a plan holds in *later*: cards for each of its owner's pods, and the victims whose place they take.
+
+Enter: values that the plan is made of. Leave: Reservations and marks for a recount, by node. A reservation counts
+only while the uid that it is for exists unbound, and no longer than its plan (preemption.md 4.6, T3). A victim
+counts in *later* for everyone until it is leaving: its plan may end before. Nothing here decides who goes.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from vgpu.core.preempt.facts import NodeReservation
+from vgpu.core.views import Holder, HolderState, NodeView, Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHold:
+    """What one plan holds. `plan` names it, NS/NAME.
+
+    `victims`: (uid, node) of those who are to go or are going; one who is spared is not among them. Of several
+    plans for one uid the highest generation counts, ties by name.
+    """
+
+    plan: str
+    generation: int
+    cards: tuple[NodeReservation, ...]
+    victims: frozenset[tuple[str, str]] = frozenset()
+    uids: frozenset[str] = field(init=False, compare=False)
+    """The owner's pods for which cards are held."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uids", frozenset(card.reservation.uid for card in self.cards))
+
+    @property
+    def age(self) -> tuple[int, str]:
+        """By which of several plans for one uid the last one is found."""
+        return (self.generation, self.plan)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Nodes whose view depends on this plan."""
+        return frozenset(card.node for card in self.cards) | {node for _, node in self.victims}
+
+
+class PlanHolds:
+    """All plans' holds, by plan, by the uid that they are for, and by node; and whose eviction was accepted.
+
+    Mutable, part of the ledger: `unbound` answers whether a uid exists unbound, `touch` marks nodes for a recount.
+    """
+
+    def __init__(self, unbound: Callable[[str], bool], touch: Callable[[Iterable[str]], None]) -> None:
+        self._unbound = unbound
+        self._touch = touch
+        self._plans: dict[str, PlanHold] = {}
+        self._of_uid: dict[str, set[str]] = defaultdict(set)
+        self._on_node: dict[str, set[str]] = defaultdict(set)
+        self._evicted: dict[str, str] = {}
+
+    def get(self, plan: str) -> PlanHold | None:
+        """What this plan holds."""
+        return self._plans.get(plan)
+
+    def all(self) -> Iterable[PlanHold]:
+        """What every plan holds."""
+        return self._plans.values()
+
+    def put(self, hold: PlanHold) -> None:
+        """Hold this from now on, in place of what the plan held before.
+
+        Its cards count in *later* for everyone else while their uid exists unbound; its victims are marked while
+        one of its uids does.
+        """
+        if self._plans.get(hold.plan) == hold:
+            return
+        self.drop(hold.plan)
+        self._plans[hold.plan] = hold
+        for uid in hold.uids:
+            self._of_uid[uid].add(hold.plan)
+        for node in hold.nodes:
+            self._on_node[node].add(hold.plan)
+        self._touch(self._affected(hold))
+
+    def drop(self, plan: str) -> None:
+        """Hold nothing for this plan any more."""
+        hold = self._plans.pop(plan, None)
+        if hold is None:
+            return
+        for uid in hold.uids:
+            _discard(self._of_uid, uid, plan)
+        for node in hold.nodes:
+            _discard(self._on_node, node, plan)
+        self._touch(self._affected(hold))
+
+    def mark_evicted(self, uid: str, node: str) -> None:
+        """The API server accepted the eviction of this pod: it is leaving, before any event shows it."""
+        if uid not in self._evicted:
+            self._evicted[uid] = node
+            self._touch([node])
+
+    def forget(self, uid: str) -> None:
+        """The pod of this uid is gone."""
+        self._evicted.pop(uid, None)
+
+    def turn(self, uid: str) -> None:
+        """The uid began or ceased to exist unbound."""
+        self._touch(self.nodes_of(uid))
+
+    def nodes_of(self, uid: str) -> frozenset[str]:
+        """Nodes whose view depends on whether this uid exists unbound."""
+        plans = self._of_uid.get(uid, ())
+        return frozenset(node for plan in plans for node in self._plans[plan].nodes)
+
+    def reservations_on(
+        self, node: str, nominated: Iterable[Reservation], booked: Iterable[Reservation]
+    ) -> tuple[Reservation, ...]:
+        """What counts as held in *later* on this node: nominations, and the cards of plans for unbound pods.
+
+        What is held twice for one pod on a card is needed once; what its booking takes there already is not held
+        again. A booking of other cards may yet be refused: then the plan's are still needed.
+        """
+        planned = [
+            card.reservation
+            for hold in self._live(node)
+            for card in hold.cards
+            if card.node == node and self._counts(hold, card.reservation.uid)
+        ]
+        taken = {(one.uid, one.uuid): one for one in booked}
+        held: dict[tuple[str, str], Reservation] = {}
+        for one in (*nominated, *planned):
+            key = (one.uid, one.uuid)
+            both = _larger(held[key], one) if key in held else one
+            if key not in taken or _larger(taken[key], both) != taken[key]:
+                held[key] = both
+        return tuple(held[key] for key in sorted(held))
+
+    def displaced(self, node: str) -> frozenset[str]:
+        """Uids whose place a plan is to take of which a pod is still unbound."""
+        return frozenset(
+            uid
+            for hold in self._live(node)
+            if any(self._counts(hold, owner) for owner in hold.uids)
+            for uid, where in hold.victims
+            if where == node
+        )
+
+    def evicted(self, node: str) -> frozenset[str]:
+        """Uids on this node whose eviction was accepted."""
+        return frozenset(uid for uid, where in self._evicted.items() if where == node)
+
+    def _live(self, node: str) -> list[PlanHold]:
+        return [self._plans[plan] for plan in sorted(self._on_node.get(node, ()))]
+
+    def _counts(self, hold: PlanHold, uid: str) -> bool:
+        """True while the uid exists unbound and no later plan holds for it."""
+        rivals = self._of_uid.get(uid, ())
+        return self._unbound(uid) and all(self._plans[other].age <= hold.age for other in rivals)
+
+    def _affected(self, hold: PlanHold) -> frozenset[str]:
+        """Another plan for the same uids begins or ceases to count with this one."""
+        return hold.nodes | frozenset(node for uid in hold.uids for node in self.nodes_of(uid))
+
+
+def without_plans(view: NodeView, holds: Iterable[PlanHold]) -> NodeView:
+    """The node as it stands for one who may take over these plans: nothing is held for them, and only those who
+    are leaving already go."""
+    gone = {uid for hold in holds for uid in hold.uids}
+    return replace(view, reservations=tuple(r for r in view.reservations if r.uid not in gone))
+
+
+def with_stuck(view: NodeView, stuck: Collection[str]) -> NodeView:
+    """The node where these leaving pods are taken to stay: their cards count as occupied until they are gone."""
+    if not any(holder.uid in stuck for card in view.cards for holder in card.holders):
+        return view
+    slots = sum(h.slots for card in view.cards for h in card.holders if h.uid in stuck and h.leaving)
+    cards = tuple(replace(card, holders=tuple(_staying(h, stuck) for h in card.holders)) for card in view.cards)
+    return replace(view, cards=cards, leaving_slots=max(0, view.leaving_slots - slots))
+
+
+def _staying(holder: Holder, stuck: Collection[str]) -> Holder:
+    return replace(holder, state=HolderState.RUNNING) if holder.uid in stuck and holder.leaving else holder
+
+
+def _larger(one: Reservation, other: Reservation) -> Reservation:
+    return Reservation(
+        one.uid,
+        one.uuid,
+        max(one.slots, other.slots),
+        max(one.memory_mib, other.memory_mib),
+        max(one.cores, other.cores),
+        one.exclusive or other.exclusive,
+        one.coreless or other.coreless,
+    )
+
+
+def _discard(index: dict[str, set[str]], key: str, plan: str) -> None:
+    index[key].discard(plan)
+    if not index[key]:
+        del index[key]

@@ -1,0 +1,1 @@
+"""The way to the API server that operator and agent share: client and reflector."""

@@ -1,0 +1,105 @@
+"""GpuPreemptions and GpuQueues, as the API server lists them, as tables."""
+
+from collections.abc import Iterable
+
+from vgpu.api.preemption import ENDED, GpuPreemption
+from vgpu.api.queue import Amounts, GpuQueue, QueueStatus
+from vgpu.core.preempt.facts import PlanPhase
+from vgpu.report.sections import Section
+
+NAMED = 2
+
+
+def plan_sections(plans: Iterable[GpuPreemption]) -> list[Section]:
+    """One table of plans, those that wait first, and one of what must come back."""
+    ordered = sorted(plans, key=lambda plan: (plan.status is not None and bool(plan.status.debts), _name(plan)))
+    rows = tuple(_plan_row(plan) for plan in ordered)
+    head = ("PLAN", "PHASE", "FOR", "NODES", "EVICTS", "ASKED TO GO", "WAITS FOR", "RULE", "LEAST")
+    lines = () if rows else ("No plan exists: nobody waits for an eviction, and nothing has to come back.",)
+    return [Section("Plans", lines, head, rows), _debts(ordered)]
+
+
+def queue_sections(queues: Iterable[GpuQueue]) -> list[Section]:
+    """One table: what each queue may use, uses and waits for, in cards."""
+    rows = tuple(_queue_row(queue) for queue in sorted(queues, key=lambda queue: queue.metadata.name))
+    head = (
+        "QUEUE", "PRIORITY", "GUARANTEE", "DESERVED", "CAPABILITY",
+        "USED", "ENTITLED", "BORROWED", "PENDING", "PODS WAITING", "STOP",
+    )  # fmt: skip
+    lines = () if rows else ("There is no GpuQueue; manifests/ holds one named default.",)
+    return [Section("Queues, in cards", lines, head, rows)]
+
+
+def _name(plan: GpuPreemption) -> str:
+    return f"{plan.metadata.namespace}/{plan.metadata.name}"
+
+
+def _plan_row(plan: GpuPreemption) -> tuple[str, ...]:
+    spec, status = plan.spec, plan.status
+    sent = len(status.evictions_sent) if status is not None else 0
+    nodes = sorted({one.node for one in spec.reservations})
+    return (
+        _name(plan),
+        _phase(plan),
+        f"{spec.owner.kind.value} {spec.owner.name}",
+        _some(nodes),
+        spec.victim_names or "-",
+        f"{sent} of {len(spec.victims)}",
+        (status.waits_for if status is not None else "") or "-",
+        spec.rule,
+        "proven" if spec.exact else "not proven",
+    )
+
+
+def _phase(plan: GpuPreemption) -> str:
+    """With the reason of its end, where it has ended otherwise than it should."""
+    status = plan.status
+    if status is None:
+        return PlanPhase.PLANNED.value
+    why = [one.reason for one in status.conditions if one.type == ENDED]
+    aborted = status.phase is PlanPhase.ABORTED and why
+    return f"{status.phase.value}: {why[0]}" if aborted else status.phase.value
+
+
+def _debts(plans: Iterable[GpuPreemption]) -> Section:
+    rows = tuple(
+        (
+            f"{debt.namespace}/{debt.name}",
+            debt.kind,
+            debt.queue or "-",
+            str(debt.pods),
+            debt.rank or "-",
+            _name(plan),
+        )
+        for plan in plans
+        if plan.status is not None
+        for debt in plan.status.debts
+    )
+    head = ("WORKLOAD", "KIND", "QUEUE", "PODS LOST", "RANK", "LOST THEM TO PLAN")
+    return Section("What must come back", head=head, rows=rows)
+
+
+def _queue_row(queue: GpuQueue) -> tuple[str, ...]:
+    spec, status = queue.spec, queue.status or QueueStatus()
+    return (
+        queue.metadata.name,
+        str(spec.priority),
+        _cards(spec.guarantee),
+        _cards(spec.deserved),
+        _cards(spec.capability),
+        _cards(status.used),
+        _cards(status.entitled),
+        _cards(status.borrowed),
+        _cards(status.pending),
+        str(status.pending_pods),
+        "-" if spec.stop_policy.value == "None" else spec.stop_policy.value,
+    )
+
+
+def _cards(amounts: Amounts) -> str:
+    return "-" if amounts.cards is None else amounts.cards
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,47 @@
+"""Rules for the whole test run: hypothesis profiles, one line for each reason to skip, no silent skips in CI."""
+
+import os
+from collections.abc import Generator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ci",
+    max_examples=1000,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile("soak", settings.get_profile("ci"), max_examples=20_000)
+settings.load_profile("soak" if os.environ.get("VGPU_SOAK") else "ci")
+
+
+FIRST_SKIPS = pytest.StashKey[dict[str, tuple[str, int, str]]]()
+"""Where each reason to skip was met first."""
+NOT_EVERY_MACHINE_HAS_A_CARD = "gpu"
+"""The marker of tests that CI may skip."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tests skipped for one reason become one line with their number: the summary folds what has one place."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple):
+        first = item.config.stash.setdefault(FIRST_SKIPS, {})
+        report.longrepr = first.setdefault(report.longrepr[2], report.longrepr)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A test that CI should have run and that was skipped is a failure."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not os.environ.get("CI") or reporter is None or exitstatus != 0:
+        return
+    if not all(map(_may_be_skipped, reporter.stats.get("skipped", []))):
+        reporter.write_line("skipped tests are failures in CI", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _may_be_skipped(report: pytest.TestReport | pytest.CollectReport) -> bool:
+    return isinstance(report, pytest.TestReport) and NOT_EVERY_MACHINE_HAS_A_CARD in report.keywords

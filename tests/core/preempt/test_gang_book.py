@@ -1,0 +1,78 @@
+"""How many of a gang must run: what its PodGroup or its pods say, less those that do their part without cards."""
+
+from typing import Any
+
+import pytest
+
+from tests.core.building import bound_pod, holds, share
+from vgpu.core.facts import Phase, PodFact
+from vgpu.core.preempt.facts import Gang
+from vgpu.core.preempt.gang_book import GangBook
+from vgpu.core.terms import GroupFact, GroupName, GroupSource, PodTerms
+
+NAME = GroupName(GroupSource.VOLCANO, "team", "g")
+
+
+def book(minimum: int | None = 3) -> GangBook:
+    made = GangBook()
+    made.put_member("w1", NAME, None)
+    made.put_group(GroupFact(NAME, minimum))
+    return made
+
+
+def minimum(found: GangBook) -> int:
+    gang = found.terms("w1").gang
+    assert isinstance(gang, Gang)
+    return gang.minimum
+
+
+def other(uid: str = "launcher", **fields: Any) -> PodFact:
+    """A pod of the group without GPUs."""
+    return PodFact(uid=uid, namespace="team", name=uid, terms=PodTerms(group=NAME), **fields)
+
+
+def test_a_member_without_cards_is_one_fewer_that_must_run() -> None:
+    found = book()
+    assert found.put_other(other()) == ["w1"]
+    assert minimum(found) == 2
+    assert found.put_other(other(node="n1")) == ()
+    assert found.drop_other("launcher") == ["w1"]
+    assert minimum(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("pod", "counts"),
+    [
+        (other(), True),
+        (other(phase=Phase.SUCCEEDED), True),
+        (other(phase=Phase.FAILED), False),
+        (other(terminating=True), False),
+        (bound_pod("done", holds(share("GPU-0")), phase=Phase.SUCCEEDED, container_running=False), True),
+        (bound_pod("runs", holds(share("GPU-0"))), False),
+        (bound_pod("dead", holds(share("GPU-0")), phase=Phase.FAILED, container_running=False), False),
+    ],
+    ids=["unbound", "over", "failed", "deleted", "cards, succeeded", "cards, runs", "cards, failed"],
+)
+def test_who_does_its_part_without_cards(pod: PodFact, counts: bool) -> None:
+    found = book()
+    named = PodFact(**{**{f: getattr(pod, f) for f in PodFact.__dataclass_fields__}, "terms": other().terms})
+    found.put_other(named)
+    assert minimum(found) == (2 if counts else 3)
+
+
+def test_the_minimum_never_falls_below_one_and_pods_of_no_group_change_nothing() -> None:
+    found = book(2)
+    for number in range(5):
+        found.put_other(other(f"o{number}"))
+    assert minimum(found) == 1
+    assert found.put_other(PodFact(uid="plain", namespace="team", name="plain")) == ()
+
+
+def test_who_listens_is_told_only_of_changes() -> None:
+    found, told = book(), [0]
+    found.others_changed = lambda: told.append(1)
+    found.put_other(other())
+    found.put_other(other(node="n1"))
+    found.drop_other("launcher")
+    found.drop_other("launcher")
+    assert sum(told) == 2
