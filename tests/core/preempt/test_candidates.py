@@ -71,6 +71,17 @@ def test_who_is_going_already_is_not_counted() -> None:
     assert result.refusal("team/w").message.endswith("no other pod holds cards")
 
 
+def test_who_holds_cards_and_is_leaving_is_not_denied() -> None:
+    preemptor = make_workload("w", priority=1)
+    going = [running(f"going{number}", terminating=True) for number in range(2)]
+    said = [found([make_queue()], preemptor, *going[:count]).refusal("team/w").message for count in range(3)]
+    assert said == [
+        "nobody may be evicted for team/w: no other pod holds cards",
+        "nobody may be evicted for team/w: 1 pod is leaving already, and no other pod holds cards",
+        "nobody may be evicted for team/w: 2 pods are leaving already, and no other pod holds cards",
+    ]
+
+
 def test_each_member_of_a_gang_needs_the_right() -> None:
     queue = make_queue(within_queue=WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY)
     gang = [replace(w, running=False) for w in make_gang("g", members=2, minimum=2)]

@@ -19,20 +19,27 @@ from vgpu.core.reasons import Reason, Refusal
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """`rights`: by uid of those who may go. `spared`: pods with cards that may not, counted by reason; `samples`:
-    one message of each. `until_seconds`: when the first protected one may go, if nothing else changes."""
+    one message of each. `until_seconds`: when the first protected one may go, if nothing else changes. `leaving`:
+    pods that still hold cards and go already."""
 
     rights: Mapping[str, Right]
     spared: Mapping[Reason, int]
     samples: Mapping[Reason, str]
     until_seconds: int | None = None
+    leaving: int = 0
 
     def refusal(self, pod: str) -> Refusal:
         """Why nobody may be evicted for NS/POD: what passes with time first, then what spares most."""
         if not self.spared:
-            return Refusal(Reason.NO_LOWER_RANK, f"nobody may be evicted for {pod}: no other pod holds cards")
+            return Refusal(Reason.NO_LOWER_RANK, f"nobody may be evicted for {pod}: {self._nobody_stays()}")
         order = sorted(self.spared, key=lambda why: (why is not Reason.PROTECTED, -self.spared[why], why))
         tally = ", ".join(f"{self.spared[reason]} {reason}" for reason in order)
         return Refusal(order[0], f"nobody may be evicted for {pod} ({tally}); {self.samples[order[0]]}")
+
+    def _nobody_stays(self) -> str:
+        """Who is on the way out holds cards still: to deny it would be false."""
+        going = f"{self.leaving} pod{' is' if self.leaving == 1 else 's are'} leaving already, and "
+        return f"{going if self.leaving else ''}no other pod holds cards"
 
 
 def candidates_for(
@@ -52,10 +59,13 @@ def candidates_for(
         if refusal is not None:
             return refusal
     tally = _Tally(standing, list(_unlike(standing, preemptors)), now_seconds, spared)
+    leaving = 0
     for workload in workloads:
-        if workload.running and not workload.terminating:
+        if workload.running and workload.terminating:
+            leaving += 1
+        elif workload.running:
             tally.add(workload)
-    return Candidates(tally.rights, tally.spared, tally.samples, tally.until_seconds)
+    return Candidates(tally.rights, tally.spared, tally.samples, tally.until_seconds, leaving)
 
 
 def _unlike(standing: Standing, preemptors: Sequence[Workload]) -> Iterator[Workload]:
