@@ -13,8 +13,9 @@ from tests.controller.virtual_time import run_virtually
 from vgpu.controller import nominator as nominator_module
 from vgpu.controller.consumer import Consumer
 from vgpu.controller.fence import Fence
-from vgpu.controller.nominator import VIEWS, Deciders, Nominator
+from vgpu.controller.nominator import Deciders, Nominator
 from vgpu.controller.offers import Offers, OffersByAge
+from vgpu.controller.room_search import VIEWS
 from vgpu.core.facts import PodFact, Taint
 from vgpu.core.filtering import NodeFilter
 from vgpu.core.ledger import Ledger
@@ -46,10 +47,12 @@ class Bench:
     nominator: Nominator
     consumer: Consumer
     filter: NodeFilter
+    fence: Fence
 
     def ask(self, name: str, *nodes: str) -> list[str]:
         pod = self.ledger.find_pod("team", name)
         assert pod is not None
+        self.nominator.before_answer(pod)
         answer = self.filter.filter(pod, nodes)
         self.nominator.answered(pod, answer)
         return answer.nodes
@@ -72,12 +75,12 @@ async def bench(
     chosen = OperatorSettings(**{**quick, **settings})
     consumer = Consumer(ledger, 0)
     deciders = Deciders(ledger, index_of(ledger), Policies(), offers or OffersByAge())
-    nominator = Nominator(deciders, sink, fence, chosen, consumer.poke)
+    nominator = Nominator(deciders, sink, fence, chosen, consumer)
     consumer.add(nominator)
     consumer.drain()
     tasks = [asyncio.ensure_future(work) for work in (nominator.run(), nominator.expire(), consumer.run())]
     try:
-        yield Bench(ledger, sink, nominator, consumer, NodeFilter(deciders.index, ledger, 32))
+        yield Bench(ledger, sink, nominator, consumer, NodeFilter(deciders.index, ledger, 32), fence)
     finally:
         assert not any(task.done() for task in tasks), "one has ended by itself"
         for task in tasks:

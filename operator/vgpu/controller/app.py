@@ -5,7 +5,6 @@ leads, the extender's answers and all writes. May not live here: what any part d
 """
 
 import asyncio
-import logging
 import time
 from functools import partial
 from pathlib import Path
@@ -51,7 +50,6 @@ from vgpu.kube.connection import load_connection
 from vgpu.kube.reflector import Reflector
 from vgpu.settings import OperatorSettings
 
-LOG = logging.getLogger(__name__)
 FactT = TypeVar("FactT")
 USER_AGENT = "vgpu-operator"
 DECIDING = ("nodes", "pods", "inventories", "queues", "namespaces", "plans")
@@ -112,7 +110,7 @@ class Operator:
         self.status = StatusPublisher(ledger, self.writer, self.fence, settings)
         self.events = EventReporter(ledger, self.answers, self.writer, self.fence, settings)
         deciders = Deciders(ledger, self.index, self._policies, self.preemption.recovery.offers)
-        self.nominator = Nominator(deciders, self.writer, self.fence, settings, poke)
+        self.nominator = Nominator(deciders, self.writer, self.fence, settings, self.consumer)
         self.binder = Binder(
             BinderParts(
                 ledger=ledger,
@@ -163,6 +161,7 @@ class Operator:
                 metrics=self.metrics,
                 barred=self._refusal,
                 refusal=self.leadership.refusal,
+                before=self.nominator.before_answer,
                 answered=(self.nominator.answered, self.waiters.answered),
             )
         )
@@ -239,7 +238,6 @@ class Operator:
 
     def queue_changed(self, name: str) -> None:
         """An event of a GpuQueue: what waiting pods are told may be another now."""
-        LOG.debug("queue changed name=%s", name)
         self.events.changed()
 
     def watches(self) -> dict[str, WatchRow]:
@@ -258,7 +256,7 @@ class Operator:
 
     def snapshot(self) -> Snapshot:
         """Everything that a scrape of the metrics shows."""
-        views = (self.ledger.view(name) for name in self.ledger.nodes())
+        views = map(self.ledger.view, self.ledger.nodes())
         return Snapshot(
             views=tuple(view for view in views if view is not None and view.inventory is not None),
             pending=self.answers.pending_by_reason(),
@@ -273,19 +271,20 @@ class Operator:
         )
 
     def _preemption(self) -> Preemption:
-        made = Shared(
-            client=self._client,
-            settings=self.settings,
-            ledger=self.ledger,
-            index=self.index,
-            policies=self._policies,
-            writer=self.writer,
-            roster=self.queues.roster,
-            decode_pod=self._translator.decode_pod,
-            metrics=self.metrics.preemption,
-            poke=self.consumer.poke,
+        return Preemption(
+            Shared(
+                client=self._client,
+                settings=self.settings,
+                ledger=self.ledger,
+                index=self.index,
+                policies=self._policies,
+                writer=self.writer,
+                roster=self.queues.roster,
+                decode_pod=self._translator.decode_pod,
+                metrics=self.metrics.preemption,
+                poke=self.consumer.poke,
+            )
         )
-        return Preemption(made)
 
     def _refusal(self, pod: PodFact) -> Refusal | None:
         """Why the pod may not start now although it fits: its queue, its gang."""

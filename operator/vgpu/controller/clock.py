@@ -19,3 +19,9 @@ class SystemClock(clock.SystemClock):
     def unix_seconds(self) -> int:
         """Seconds since 1970."""
         return int(time.time())
+
+
+def wake_count() -> int:
+    """What a nomination writes so that it changes something: a value that no earlier patch wrote, of this process
+    or one before it. Milliseconds of the wall clock."""
+    return time.time_ns() // 1_000_000

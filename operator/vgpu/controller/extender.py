@@ -33,7 +33,8 @@ JSON = "application/json"
 class ExtenderParts:
     """What the extender asks. `refusal` gives why nothing is answered now, "" when all is well.
 
-    `answered` is told of each filter answer to a real scheduler, `observe` gets (verb, seconds) of every answer.
+    `before` is told of each pod that filter is about to answer a real scheduler about, `answered` of the answer;
+    `observe` gets (verb, seconds) of every answer.
     """
 
     ledger: Ledger
@@ -46,6 +47,7 @@ class ExtenderParts:
     answered: Callable[[PodFact, FilterAnswer], None]
     observe: Callable[[str, float], None]
     deadline_seconds: float = 1.0
+    before: Callable[[PodFact], None] = lambda _: None
 
 
 class Extender:
@@ -92,9 +94,12 @@ class Extender:
         pod = self._parts.translator.pod_fact(args.pod)
         items = args.node_items() if args.node_names is None else None
         names = list(items) if items is not None else args.node_names or []
-        answer = self._parts.node_filter.filter(pod, names)
         # Callers that send whole nodes are simulators: they get an answer and cause nothing.
-        if items is None:
+        real = items is None
+        if real:
+            self._parts.before(pod)
+        answer = self._parts.node_filter.filter(pod, names)
+        if real:
             self._parts.answered(pod, answer)
         LOG.debug(
             "filter pod=%s/%s names=%d nodes=%d missed=%s",

@@ -29,7 +29,7 @@ Answered = Callable[[PodFact, FilterAnswer], None]
 @dataclass(frozen=True, slots=True)
 class ExtenderSideParts:
     """What it works with. `barred`: why a pod may not start now although it fits; `refusal`: why nobody is
-    answered here now; `answered`: who is told of each answer of filter."""
+    answered here now; `before`: is told whom filter is about to answer; `answered`: who is told of each answer."""
 
     client: ApiClient
     settings: OperatorSettings
@@ -41,6 +41,7 @@ class ExtenderSideParts:
     metrics: Metrics
     barred: Callable[[PodFact], Refusal | None]
     refusal: Callable[[], str]
+    before: Callable[[PodFact], None]
     answered: tuple[Answered, ...]
 
 
@@ -65,6 +66,7 @@ class ExtenderSide:
                 binder=parts.binder,
                 clock=SystemClock(),
                 refusal=parts.refusal,
+                before=parts.before,
                 answered=self._answered,
                 observe=parts.metrics.observe,
                 deadline_seconds=settings.filter_deadline_seconds,

@@ -15,24 +15,25 @@ what frees capacity often wakes kube-scheduler too, and then nothing is left to 
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from vgpu.controller.clock import wake_count
 from vgpu.controller.fence import Fence
+from vgpu.controller.first_in_rank import FirstInRank, Question
 from vgpu.controller.guard import one_object
 from vgpu.controller.held import Held
 from vgpu.controller.learning import learn
 from vgpu.controller.offers import Offers, OffersByAge
 from vgpu.controller.pacing import DueKeys, Pace
+from vgpu.controller.room_search import RoomSearch
 from vgpu.controller.tries import Tries
 from vgpu.core.facts import PodFact
 from vgpu.core.filtering import FilterAnswer
 from vgpu.core.index import FitIndex
 from vgpu.core.ledger import Changes, Ledger
-from vgpu.core.nomination import Nomination, nominate, nominate_one, waits_for_us
-from vgpu.core.placement import Placement, Policies, place
+from vgpu.core.nomination import Nomination, may_be_placed, nominate, waits_for_us
+from vgpu.core.placement import Policies
 from vgpu.core.request import PodRequest
 from vgpu.core.views import NodeView
 from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
@@ -40,10 +41,6 @@ from vgpu.kube.objects import Key
 from vgpu.settings import OperatorSettings
 
 LOG = logging.getLogger(__name__)
-CANDIDATES = 32
-"""Fitting nodes that are looked at for a pod whose sample held none."""
-VIEWS = 64
-"""Freed nodes that are looked at in one batch; the others have their turn in the next."""
 BATCH = 20
 """Nominations chosen at once; each is checked again when its turn comes."""
 LONGEST_SETTLES = 5
@@ -59,6 +56,16 @@ class NominationSink(Protocol):
 
     async def nominate(self, pod: Key, node: str | None, wake: int) -> None:
         """Patch the pod's status. Raises ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading."""
+
+
+class News(Protocol):
+    """The consumer of the ledger's changes."""
+
+    def poke(self) -> None:
+        """Something of the ledger may have changed."""
+
+    def drain(self) -> None:
+        """Tell every listener now what has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class Nominator:
         sink: NominationSink,
         fence: Fence,
         settings: OperatorSettings,
-        changed: Callable[[], None],
+        news: News,
     ) -> None:
         self._ledger = deciders.ledger
         self._index = deciders.index
@@ -88,7 +95,7 @@ class Nominator:
         self._sink = sink
         self._fence = fence
         self._settings = settings
-        self._poke = changed
+        self._news = news
         self._offers = deciders.offers
         self._pace = Pace(settings.nominations_per_second)
         self._pace_owed = Pace(settings.nominations_owed_per_second)
@@ -98,6 +105,24 @@ class Nominator:
         self._missed: dict[str, float] = {}
         self._due: DueKeys[str] = DueKeys()
         self._held = Held(self._ledger)
+        self._room = RoomSearch(self._ledger, self._index, self._policies, self._offers)
+        self._first = FirstInRank(
+            self._ledger, self._index, self._policies, self._held, settings.nomination_seconds
+        )
+
+    def before_answer(self, asking: PodFact) -> None:
+        """kube-scheduler asks about this pod: what was freed is held for those before it in rank."""
+        if not self._fence.leading or not (self._refused or self._offers.owed()):
+            return
+        if self._ledger.frees():
+            self._news.drain()
+        freed = self._first.not_looked_at(self._freed)
+        if not freed or asking.request is None:
+            return
+        with one_object("first in rank", f"{asking.namespace}/{asking.name}"):
+            waiting = [pod for pod in self._waiting(at_once=True) if pod.uid != asking.uid]
+            if waiting and self._first.hold(Question(asking, freed, waiting, self._offers.turns())):
+                self._news.poke()
 
     def answered(self, pod: PodFact, answer: FilterAnswer) -> None:
         """The extender has answered for this pod."""
@@ -125,6 +150,7 @@ class Nominator:
             self._offers.room_came()
         if changes.freed and self._fence.leading:
             self._freed |= changes.freed
+            self._first.freed(changes.freed)
             self._look_at_freed(self._settings.nomination_settle_seconds)
 
     def start_over(self) -> None:
@@ -154,7 +180,7 @@ class Nominator:
             with one_object("nominations: expire", uid):
                 if uid and self._offers.owes(uid):
                     self._rest(uid)
-                self._poke()
+                self._news.poke()
 
     def _look_at_freed(self, in_seconds: float) -> None:
         self._due.add(FREED, asyncio.get_running_loop().time() + in_seconds)
@@ -164,6 +190,7 @@ class Nominator:
         if not self._fence.leading:
             self._freed.clear()
             self._missed.clear()
+            self._first.clear()
             return []
         if key != FREED:
             again = key.removeprefix(AGAIN)
@@ -171,8 +198,8 @@ class Nominator:
             chosen = self._for_missed(key) if again == key else self._for_owed(again)
             return [chosen] if chosen is not None else []
         waiting = self._waiting()
-        views = self._freed_views(waiting)
-        found = self._nominate(views, waiting) if views else []
+        views = self._room.freed_views(waiting, self._freed)
+        found = self._first.take_unsent() or (self._nominate(views, waiting) if views else [])
         if not found:
             # Taints, selectors or what is held may bar exactly these: the other freed nodes have their turn.
             self._freed = self._freed - {view.name for view in views} if views else set()
@@ -197,46 +224,31 @@ class Nominator:
 
     def _for_missed(self, uid: str) -> Nomination | None:
         pod = self._ledger.pod(uid)
-        if pod is None or pod.request is None or pod.node or not self._may_try(uid):
+        if pod is None or pod.node or not self._may_try(uid):
             return None
-        tried = self._tries.nodes(uid)
-        verdicts = self._index.verdicts(pod.request, uid)
-        names = [name for name in verdicts.best(CANDIDATES + len(tried)) if name not in tried]
-        return nominate_one(self._views(names), pod, self._policies, self._offers.turns())
+        return self._room.best_of_all(pod, but_not=self._tries.nodes(uid))
 
     def _for_owed(self, uid: str) -> Nomination | None:
         """An owed pod whose backoff is over, wherever it was sent before."""
         absent = (pod for pod in self._offers.absent() if pod.uid == uid)
         pod = self._ledger.pod(uid) or next(absent, None)
-        if pod is None or pod.request is None or not self._waits(pod) or self._ledger.nomination(uid):
+        if pod is None or not self._waits(pod) or self._ledger.nomination(uid):
             return None
-        names = self._index.verdicts(pod.request, uid).best(CANDIDATES)
-        return nominate_one(self._views(names), pod, self._policies, self._offers.turns())
+        return self._room.best_of_all(pod)
 
-    def _freed_views(self, waiting: Sequence[PodFact]) -> list[NodeView]:
-        """The freed nodes that fit some waiting request, the best for each; not the whole cluster at a start."""
-        requests = {pod.request for pod in waiting if pod.request is not None}
-        each = max(1, VIEWS // max(1, len(requests)))
-        names: set[str] = set()
-        for request in requests:
-            names |= set(self._index.verdicts(request, "").best(each, self._freed))
-        return self._views(sorted(names))
-
-    def _views(self, names: Iterable[str]) -> list[NodeView]:
-        return [view for name in names if (view := self._ledger.view(name)) is not None]
-
-    def _waiting(self) -> list[PodFact]:
-        """Pods that we refused, and owed ones, that nothing is held for yet, and whose own turn does not come
-        anyway."""
+    def _waiting(self, *, at_once: bool = False) -> list[PodFact]:
+        """Pods that we refused, and owed ones, that nothing is held for yet. To be written to: those that
+        kube-scheduler has put aside, and whose own turn does not come anyway."""
         if not self._freed:
             return []
-        uids = {uid for uid in self._refused if uid not in self._due}.union(self._offers.owed())
+        uids = {uid for uid in self._refused if at_once or uid not in self._due}.union(self._offers.owed())
         pods = [pod for uid in uids if (pod := self._ledger.pod(uid)) is not None]
         pods += self._offers.absent()
-        return [pod for pod in pods if self._waits(pod) and self._may_try(pod.uid)]
+        return [pod for pod in pods if self._waits(pod, at_once=at_once) and self._may_try(pod.uid)]
 
-    def _waits(self, pod: PodFact) -> bool:
-        return waits_for_us(pod, self._settings.scheduler_name) and self._ledger.booking(pod.uid) is None
+    def _waits(self, pod: PodFact, *, at_once: bool = False) -> bool:
+        waits = may_be_placed if at_once else waits_for_us
+        return waits(pod, self._settings.scheduler_name) and self._ledger.booking(pod.uid) is None
 
     def _may_try(self, uid: str) -> bool:
         return self._tries.allowed(uid, owed=self._offers.owes(uid))
@@ -248,11 +260,6 @@ class Nominator:
         if after is not None:
             self._due.add(AGAIN + uid, asyncio.get_running_loop().time() + after)
 
-    def _placement_now(self, chosen: Nomination, request: PodRequest) -> Placement | None:
-        view = self._ledger.view(chosen.placement.node)
-        placement = place(view, request, chosen.pod.uid, self._policies) if view else None
-        return placement if isinstance(placement, Placement) else None
-
     async def _send(self, chosen: Nomination) -> None:
         """Check once more, hold the cards, then write."""
         pod = self._ledger.pod(chosen.pod.uid)
@@ -261,15 +268,15 @@ class Nominator:
             return
         if pod.request is None or not self._fence.leading:
             return
-        placement = self._placement_now(chosen, pod.request)
+        placement = self._room.placement_now(chosen, pod.request)
         if placement is None or not self._ledger.nominate(pod.uid, placement.node, placement):
             return
-        self._poke()
+        self._news.poke()
         if self._tries.note(pod.uid, placement.node) and self._offers.owes(pod.uid):
             self._rest(pod.uid)
         self._held.note(pod.uid, placement.node, self._settings.nomination_seconds)
         try:
-            await self._sink.nominate(Key(pod.namespace, pod.name, pod.uid), chosen.node, _wake_count())
+            await self._sink.nominate(Key(pod.namespace, pod.name, pod.uid), chosen.node, wake_count())
         except (ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading) as error:
             # What is held ends by its time-out, and that wakes whoever still waits.
             LOG.info("nomination failed pod=%s/%s node=%s: %s", pod.namespace, pod.name, placement.node, error)
@@ -281,7 +288,7 @@ class Nominator:
         pod = next((pod for pod in self._offers.absent() if pod.uid == chosen.pod.uid), None)
         if pod is None or pod.request is None or not self._fence.leading:
             return
-        if self._placement_now(chosen, pod.request) is not None and not await self._offers.create(pod):
+        if self._room.placement_now(chosen, pod.request) is not None and not await self._offers.create(pod):
             self._rest(pod.uid)
 
     def _forget(self, uid: str) -> None:
@@ -291,8 +298,3 @@ class Nominator:
         self._due.discard(uid)
         self._due.discard(AGAIN + uid)
         self._held.forget(uid)
-
-
-def _wake_count() -> int:
-    """A value that no earlier patch wrote, of this process or one before it: milliseconds of the wall clock."""
-    return time.time_ns() // 1_000_000

@@ -63,6 +63,10 @@ class ChangeLog:
             result.append(name)
         return result
 
+    def frees(self, view: Callable[[str], NodeView | None]) -> bool:
+        """Whether take() would name a freed node."""
+        return any(frees_capacity(before, view(name)) for name, before in self._nodes.items())
+
     def take(self, view: Callable[[str], NodeView | None]) -> Changes:
         """Drain; `view` answers the nodes as they stand."""
         freed = frozenset(name for name, before in self._nodes.items() if frees_capacity(before, view(name)))

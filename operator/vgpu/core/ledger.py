@@ -159,10 +159,8 @@ class Ledger:
         return self._bookings.values()
 
     def nominate(self, uid: str, node: str, placement: Placement) -> bool:
-        """Hold the placement in *later* for this pending pod, in place of what was held before.
-
-        False, and nothing is held, unless the pod is pending and not booked.
-        """
+        """Hold the placement in *later* for this pending pod, in place of what was held before. False, and nothing
+        is held, unless the pod is pending and not booked."""
         self.drop_nomination(uid)
         if uid not in self._pending or uid in self._bookings:
             return False
@@ -173,8 +171,7 @@ class Ledger:
 
     def drop_nomination(self, uid: str) -> bool:
         """End what is held for this pod. False: nothing was."""
-        placement = self._nominations.pop(uid, None)
-        if placement is None:
+        if (placement := self._nominations.pop(uid, None)) is None:
             return False
         self._site(placement.node).nominated.discard(uid)
         self._touch(placement.node)
@@ -216,8 +213,12 @@ class Ledger:
     def nodes_of(self, uid: str) -> frozenset[str]:
         """Nodes where this pod itself counts or is held for: there its verdict is its own."""
         fact, booking, held = self._pods.get(uid), self._bookings.get(uid), self._nominations.get(uid)
-        names = (fact.node if fact else "", booking.node if booking else "", held.node if held else "")
-        return frozenset(name for name in names if name) | self.plans.nodes_of(uid)
+        names = {fact.node if fact else "", booking.node if booking else "", held.node if held else ""}
+        return frozenset(names - {""}) | self.plans.nodes_of(uid)
+
+    def frees(self) -> bool:
+        """True when something may fit that did not fit at the last take_changes."""
+        return self._log.frees(self.view)
 
     def take_changes(self) -> Changes:
         """What changed since the last call, compared with the state at that call."""
@@ -254,8 +255,7 @@ class Ledger:
         """End what counts only until this fact, and show a deletion mark on a booking that goes on."""
         if fact.node or fact.ended or turned_down(before, fact, self._nominations.get(fact.uid)):
             self.drop_nomination(fact.uid)
-        booking = self._bookings.get(fact.uid)
-        if booking is None:
+        if (booking := self._bookings.get(fact.uid)) is None:
             return
         shown = bool(fact.node) and (fact.assignment is not None or fact.uid not in self._booked_while_bound)
         if shown or fact.ended:
@@ -264,8 +264,7 @@ class Ledger:
             self._touch(booking.node)
 
     def _end_booking(self, uid: str) -> bool:
-        booking = self._bookings.pop(uid, None)
-        if booking is None:
+        if (booking := self._bookings.pop(uid, None)) is None:
             return False
         self._booked_while_bound.discard(uid)
         self._site(booking.node).booked.discard(uid)

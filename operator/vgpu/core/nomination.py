@@ -37,11 +37,16 @@ class Nomination:
         return self.placement.node if self.direct else None
 
 
-def waits_for_us(pod: PodFact, scheduler_name: str) -> bool:
-    """True for a pod with a readable request that our scheduler has tried and put aside."""
+def may_be_placed(pod: PodFact, scheduler_name: str) -> bool:
+    """True for a pod with a readable request that our scheduler may bind now or at its next attempt."""
     if pod.request is None or pod.node or pod.terminating or pod.gated or pod.ended:
         return False
-    return pod.unschedulable and pod.scheduler_name == scheduler_name
+    return pod.scheduler_name == scheduler_name
+
+
+def waits_for_us(pod: PodFact, scheduler_name: str) -> bool:
+    """True for one that our scheduler has tried and put aside."""
+    return pod.unschedulable and may_be_placed(pod, scheduler_name)
 
 
 def rank(pod: PodFact) -> tuple[int, str, str]:

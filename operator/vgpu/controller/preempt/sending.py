@@ -6,10 +6,10 @@ own. Limits per pod are the plan's (core.preempt.plan_step). May not live here: 
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from typing import Protocol
 
+from vgpu.controller.clock import wake_count
 from vgpu.controller.guard import one_object
 from vgpu.controller.pacing import DueKeys, Pace
 from vgpu.controller.preempt.jobs import Jobs
@@ -78,14 +78,9 @@ class Sender:
             return
         node = held.node
         try:
-            await self._writer.nominate(pod, node, _wake_count())
+            await self._writer.nominate(pod, node, wake_count())
         except (ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading) as error:
             # What is held ends by its time-out, and the plan sends the pod again.
             LOG.info("nomination failed pod=%s/%s node=%s: %s", pod.namespace, pod.name, node, error)
             return
         LOG.info("sent pod=%s/%s node=%s to the cards held for it", pod.namespace, pod.name, node)
-
-
-def _wake_count() -> int:
-    """A value that no earlier patch wrote, of this process or one before it: milliseconds of the wall clock."""
-    return time.time_ns() // 1_000_000

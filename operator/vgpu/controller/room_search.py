@@ -1,0 +1,57 @@
+"""Where there is room for waiting pods: among all nodes for one of them, among freed nodes for all of them.
+
+Enters: the ledger, its fit index, whose turn it is. Leaves: nominations and views, nothing held and nothing
+written. May not live here: who waits, limits.
+"""
+
+from collections.abc import Collection, Iterable, Sequence, Set
+
+from vgpu.controller.offers import Offers
+from vgpu.core.facts import PodFact
+from vgpu.core.index import FitIndex
+from vgpu.core.ledger import Ledger
+from vgpu.core.nomination import Nomination, nominate_one
+from vgpu.core.placement import Placement, Policies, place
+from vgpu.core.request import PodRequest
+from vgpu.core.views import NodeView
+
+CANDIDATES = 32
+"""Fitting nodes that are looked at for one pod."""
+VIEWS = 64
+"""Freed nodes that are looked at in one batch; the others have their turn in the next."""
+
+
+class RoomSearch:
+    """See the module."""
+
+    def __init__(self, ledger: Ledger, index: FitIndex, policies: Policies, offers: Offers) -> None:
+        self._ledger = ledger
+        self._index = index
+        self._policies = policies
+        self._offers = offers
+
+    def best_of_all(self, pod: PodFact, but_not: Collection[str] = ()) -> Nomination | None:
+        """The best node for this pod, or None."""
+        if pod.request is None:
+            return None
+        names = self._index.verdicts(pod.request, pod.uid).best(CANDIDATES + len(but_not))
+        views = self._views(name for name in names if name not in but_not)
+        return nominate_one(views, pod, self._policies, self._offers.turns())
+
+    def freed_views(self, waiting: Sequence[PodFact], freed: Set[str]) -> list[NodeView]:
+        """The freed nodes that fit some waiting request, the best for each; not the whole cluster at a start."""
+        requests = {pod.request for pod in waiting if pod.request is not None}
+        each = max(1, VIEWS // max(1, len(requests)))
+        names: set[str] = set()
+        for request in requests:
+            names |= set(self._index.verdicts(request, "").best(each, freed))
+        return self._views(sorted(names))
+
+    def placement_now(self, chosen: Nomination, request: PodRequest) -> Placement | None:
+        """Where the chosen pod's cards are as the ledger stands now, on the chosen node."""
+        view = self._ledger.view(chosen.placement.node)
+        placement = place(view, request, chosen.pod.uid, self._policies) if view else None
+        return placement if isinstance(placement, Placement) else None
+
+    def _views(self, names: Iterable[str]) -> list[NodeView]:
+        return [view for name in names if (view := self._ledger.view(name)) is not None]
