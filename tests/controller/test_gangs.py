@@ -172,7 +172,7 @@ def test_s52_a_gang_is_sent_when_all_of_it_is_there_and_fits() -> None:
             assert (it.sent(), it.refusal("a1")) == ({}, Reason.GANG_INCOMPLETE)
             await it.see(member("a2"))
             assert {name: len(what) for name, what in it.sent().items()} == {"a1": 1, "a2": 1}
-            assert it.held() == {"gang label/team/g": {"uid-a1", "uid-a2"}}
+            assert it.held() == {"gang team/g": {"uid-a1", "uid-a2"}}
             assert (it.refusal("a1"), it.refusal("a2")) == (None, None)
 
     run_virtually(story())

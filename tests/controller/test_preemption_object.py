@@ -26,6 +26,7 @@ from vgpu.core.preempt.decision import Plan
 from vgpu.core.preempt.facts import Debt, OwnerKind, PlanFact, PlanPhase, Victim
 from vgpu.core.preempt.plan import End, PlanEnd
 from vgpu.core.request import ContainerKind
+from vgpu.core.terms import GroupName, GroupSource
 from vgpu.errors import ApiRefused, ApiUnavailable, MalformedObject, OutcomeUnknown
 
 CREATED = "2026-01-01T12:00:00Z"
@@ -142,6 +143,7 @@ def test_a_gang_is_named_by_its_key_whichever_members_are_seen() -> None:
 
     assert name("label/ns/g", "a", "b") == name("label/ns/g", "b", "c")
     assert name("label/ns/g", "a") != name("volcano/ns/g", "a")
+    assert len({name(GroupName(source, "ns", "g").key, "a") for source in GroupSource}) == len(GroupSource)
 
 
 @pytest.mark.parametrize(
@@ -149,6 +151,8 @@ def test_a_gang_is_named_by_its_key_whichever_members_are_seen() -> None:
     [
         ("train-1", "train-1-"),
         ("label/ns/My_Gang.v2", "my-gang-v2-"),
+        ("ns/My_Gang.v2", "my-gang-v2-"),
+        ("ns/ring (Volcano PodGroup)", "ring-"),
         ("ns/___", ""),
         ("x" * 253, "x" * 200 + "-"),
     ],
@@ -156,6 +160,7 @@ def test_a_gang_is_named_by_its_key_whichever_members_are_seen() -> None:
 def test_a_name_begins_with_its_owner_and_is_one(owner: str, want: str) -> None:
     name = preemption_name(OwnerKind.GANG, owner, ("a",), 12)
     assert name.startswith(want)
+    assert "podgroup" not in name
     assert len(name) <= 253
     assert name.endswith("-12")
     assert name.replace("-", "").isalnum()

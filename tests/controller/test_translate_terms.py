@@ -8,6 +8,8 @@ from tests.controller.kubernetes_json import assignment_json, container_json, en
 from vgpu.controller.translate import Translator
 from vgpu.controller.translate.terms import go_boolean, go_duration_seconds, group_minimum, moment_seconds
 from vgpu.core.facts import PodFact, Scheduling
+from vgpu.core.preempt.facts import Gang
+from vgpu.core.preempt.gang_state import GangState, why_not_alone
 from vgpu.core.terms import GroupName, GroupSource, OwnerRef, PodTerms
 from vgpu.errors import MalformedObject
 from vgpu.settings import OperatorSettings
@@ -113,17 +115,17 @@ def test_an_owner_that_is_no_controller_brings_nothing_back() -> None:
 @pytest.mark.parametrize(
     ("fields", "want"),
     [
-        ({"annotations": {"scheduling.k8s.io/group-name": "pg"}}, "volcano/team/pg"),
-        ({"annotations": {"scheduling.volcano.sh/group-name": "pg"}}, "volcano/team/pg"),
-        ({"labels": {"scheduling.k8s.io/group-name": "pg"}}, "volcano/team/pg"),
-        ({"spec": {"schedulingGroup": {"podGroupName": "pg"}}}, "kubernetes/team/pg"),
+        ({"annotations": {"scheduling.k8s.io/group-name": "pg"}}, "team/pg (Volcano PodGroup)"),
+        ({"annotations": {"scheduling.volcano.sh/group-name": "pg"}}, "team/pg (Volcano PodGroup)"),
+        ({"labels": {"scheduling.k8s.io/group-name": "pg"}}, "team/pg (Volcano PodGroup)"),
+        ({"spec": {"schedulingGroup": {"podGroupName": "pg"}}}, "team/pg (PodGroup)"),
         (
             {
                 "labels": {"policy.vgpu.dev/gang": "own"},
                 "annotations": {"scheduling.k8s.io/group-name": "pg"},
                 "spec": {"schedulingGroup": {"podGroupName": "pg"}},
             },
-            "label/team/own",
+            "team/own",
         ),
         ({"spec": {"schedulingGroup": {}}}, None),
         ({}, None),
@@ -132,6 +134,15 @@ def test_an_owner_that_is_no_controller_brings_nothing_back() -> None:
 def test_a_pods_group_is_the_one_that_it_names(fields: dict[str, Any], want: str | None) -> None:
     group = terms_of(**fields).group
     assert (group.key if group is not None else None) == want
+
+
+def test_a_member_is_told_of_its_gang_as_people_write_it() -> None:
+    group = terms_of(labels={"policy.vgpu.dev/gang": "ring"}).group
+    assert group is not None
+    state = GangState(Gang(group.key, 2), waiting=(PodFact("u", "team", "p"),))
+    refusal = why_not_alone(state, (), "u")
+    assert refusal is not None
+    assert refusal.message == "gang team/ring starts with 2 pods at once, and only 1 are there"
 
 
 def test_what_cannot_be_read_counts_as_not_said_and_is_named() -> None:

@@ -29,6 +29,7 @@ from vgpu.core.preempt.facts import PlanPhase as Phase
 ENDED = "Ended"
 """Type of the condition that says why a plan is over."""
 
+OwnerName = Annotated[str, Field(min_length=1, max_length=512)]
 Uids = Annotated[tuple[Uid, ...], Field(min_length=1, max_length=4096)]
 
 
@@ -36,7 +37,7 @@ class Owner(ApiModel):
     """For whom room is made; `uids` are its pods."""
 
     kind: OwnerKind
-    name: Name = Field(description="name of the pod or gang")
+    name: OwnerName = Field(description="name of the pod; of a gang NS/NAME, and whose PodGroup it is")
     uids: Uids = Field(description="uids of its pods", json_schema_extra={"x-kubernetes-list-type": "atomic"})
 
 

@@ -16,6 +16,14 @@ class GroupSource(StrEnum):
     KUBERNETES = "kubernetes"
 
 
+WHOSE = {
+    GroupSource.LABEL: "",
+    GroupSource.VOLCANO: " (Volcano PodGroup)",
+    GroupSource.KUBERNETES: " (PodGroup)",
+}
+"""What follows a group's name where people read it; neither a label nor a PodGroup can end like that itself."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class GroupName:
     """Which group of pods."""
@@ -26,8 +34,8 @@ class GroupName:
 
     @property
     def key(self) -> str:
-        """SOURCE/NS/NAME: names it among all groups."""
-        return f"{self.source.value}/{self.namespace}/{self.name}"
+        """NS/NAME as people write it, of a PodGroup with whose it is: names it among all groups."""
+        return f"{self.namespace}/{self.name}{WHOSE[self.source]}"
 
 
 @dataclass(frozen=True, slots=True)

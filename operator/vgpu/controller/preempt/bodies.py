@@ -68,7 +68,8 @@ def preemption_name(kind: OwnerKind, owner_name: str, owner_uids: Collection[str
     """
     whose = "/".join(sorted(owner_uids)) if kind is OwnerKind.POD else owner_name
     digest = sha256(f"{kind.value}/{whose}".encode()).hexdigest()[:10]
-    readable = re.sub(r"[^a-z0-9]+", "-", owner_name.rpartition("/")[2].lower())[:LONGEST_OWNER].strip("-")
+    name = owner_name.rpartition("/")[2].partition(" ")[0]  # of a gang without its namespace and whose it is
+    readable = re.sub(r"[^a-z0-9]+", "-", name.lower())[:LONGEST_OWNER].strip("-")
     return "-".join(part for part in (readable, digest, str(generation)) if part)
 
 

@@ -127,7 +127,7 @@ class QueueFact:
 class Gang:
     """A group of pods that runs as a whole: never fewer than `minimum` of them by our hand.
 
-    `key` names it among all gangs. `disruption_all`: it is evicted whole or not at all.
+    `key` names it among all gangs, and is what people read. `disruption_all`: it is evicted whole or not at all.
     """
 
     key: str
