@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -43,8 +42,6 @@ QUICK = {
     "VGPU_EVENTS_PER_SECOND": "100",
 }
 PATIENCE_SECONDS = 60.0
-LONGEST_BACKOFF_SECONDS = 2.5
-"""podMaxBackoffSeconds of our scheduler, and a little."""
 AT_ONCE: Json = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
 
@@ -299,11 +296,6 @@ class Case:
             )
         except DevclusterError as error:
             raise AssertionError(f"{error}; it says: {notes()}") from error
-
-    def wait_backoff_over(self) -> None:
-        """Until nobody rests in kube-scheduler's back-off, which shows nowhere: who rests is passed by."""
-        over = time.monotonic() + LONGEST_BACKOFF_SECONDS
-        self.wait(lambda: time.monotonic() > over, "kube-scheduler's longest back-off to be over")
 
     def told(self, name: str) -> str:
         """Everything that our events say about the pod of this name that exists now, one line each."""

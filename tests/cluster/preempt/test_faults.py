@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from devcluster.cluster import SCHEDULER
 from devcluster.faults import Fault, Rule
 from devcluster.operators import OPERATOR
 from devcluster.waiting import wait_until
@@ -133,17 +134,30 @@ def wait_killed(case: Case, rule: Rule) -> None:
     assert not case.cluster.processes[OPERATOR].alive()
 
 
+def end_unseen_by_the_scheduler(case: Case, leaving: list[str], rule: Rule) -> None:
+    """kube-scheduler stands still: woken by the victims' ends it would bind the preemptor without a nomination."""
+    case.cluster.pause(SCHEDULER)
+    try:
+        case.let_go(*leaving)
+        wait_killed(case, rule)
+    finally:
+        case.cluster.resume(SCHEDULER)
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.lower())
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_s42_killed_at_any_write_the_operator_goes_on_with_the_same_victims(
     case: Case, moment: str, fault: Fault
 ) -> None:
     case.node()
-    low, high = two_queues(case)
+    low, high = two_queues(case, linger=moment == "nomination")
     case.run("low", low.but(ask=QUARTERS), 4)
     rule = kill_at(case, MOMENTS[moment], fault)
     uid = case.pod("h", high.but(ask=SIXTIES))
-    wait_killed(case, rule)
+    if moment == "nomination":
+        end_unseen_by_the_scheduler(case, case.wait_leaving("low", 3), rule)
+    else:
+        wait_killed(case, rule)
     case.world.revive()
     case.wait_bound("h")
     assert len(case.evictions()) == 3

@@ -89,7 +89,6 @@ def test_s67_a_pod_that_may_not_evict_waits_and_is_first_when_room_comes(case: C
     case.pod("patient", team.but(class_name=NEVER_CLASS))
     case.wait_told("patient", "PreemptionNever")
     assert case.evictions() == []
-    case.wait_backoff_over()
     case.delete("holder")
     case.wait_bound("patient")
     assert case.node_of("earlier") == ""
