@@ -7,6 +7,7 @@ import json
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from devcluster import ApiRefused, Cluster
+from devcluster.errors import StartFailed
 from devcluster.product import MANIFESTS, install, prepare, remove_policies, rendered, scheduler_config
 from vgpu import names
 from vgpu.agent.config import parse_settings
@@ -126,6 +128,13 @@ def own_rights(cluster: Cluster, account: str, namespace: str) -> set[Right]:
     return rights(cluster, token, namespace) - rights(cluster, nobody, namespace)
 
 
+def assert_rights(cluster: Cluster, account: str, namespace: str, expected: set[Right]) -> None:
+    """Exactly these, once the authorizer has seen what was applied or deleted a moment ago."""
+    with suppress(StartFailed):
+        cluster.wait_until(lambda: own_rights(cluster, account, namespace) == expected, f"the rights of {account}")
+    assert own_rights(cluster, account, namespace) == expected
+
+
 def each(verbs: str, group: str, resources: str, objects: str = "") -> set[Right]:
     """The rights of `verbs` on `resources`; each argument is a list of words."""
     return {
@@ -175,14 +184,13 @@ AGENT_EVERYWHERE = (
 
 
 def test_the_operator_has_exactly_its_rights(product: Cluster) -> None:
-    assert own_rights(product, names.OPERATOR_ACCOUNT, "default") == OPERATOR_EVERYWHERE
-    at_home = own_rights(product, names.OPERATOR_ACCOUNT, names.NAMESPACE)
-    assert at_home == OPERATOR_EVERYWHERE | OPERATOR_AT_HOME
+    assert_rights(product, names.OPERATOR_ACCOUNT, "default", OPERATOR_EVERYWHERE)
+    assert_rights(product, names.OPERATOR_ACCOUNT, names.NAMESPACE, OPERATOR_EVERYWHERE | OPERATOR_AT_HOME)
 
 
 def test_an_agent_has_exactly_its_rights(product: Cluster) -> None:
     for namespace in ("default", "kube-system", names.NAMESPACE):
-        assert own_rights(product, names.AGENT_ACCOUNT, namespace) == AGENT_EVERYWHERE
+        assert_rights(product, names.AGENT_ACCOUNT, namespace, AGENT_EVERYWHERE)
 
 
 def test_the_scheduler_has_upstreams_rights_and_its_lease(product: Cluster) -> None:
@@ -196,7 +204,7 @@ def test_the_scheduler_has_upstreams_rights_and_its_lease(product: Cluster) -> N
     assert everywhere <= upstream
     assert ("create", "", "pods/binding", "") in everywhere
     lease = each("get update", "coordination.k8s.io", "leases", names.SCHEDULER_NAME)
-    assert own_rights(product, names.SCHEDULER_ACCOUNT, names.NAMESPACE) == everywhere | lease
+    assert_rights(product, names.SCHEDULER_ACCOUNT, names.NAMESPACE, everywhere | lease)
     assert ("get", "", "secrets", "") not in everywhere
 
 
