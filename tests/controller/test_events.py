@@ -98,6 +98,25 @@ async def test_an_old_reason_that_came_back_is_told_after_the_interval() -> None
         assert [reason for _, reason in it.sink.told] == ["ExclusiveHolder", "ReadError", "ExclusiveHolder"]
 
 
+async def test_what_somebody_else_has_told_the_pod_is_not_told_within_the_interval() -> None:
+    async with bench("node-a") as it:
+        it.ledger.put_pod(bound("old", "node-a", memory_mib=CARD_MIB))
+        for name in ("new", "newer"):
+            it.ledger.put_pod(pending(name))
+        it.reporter.look(asyncio.get_running_loop().time())
+        it.reporter.codes.tell(pending("new").uid, "ExclusiveHolder", asyncio.get_running_loop().time())
+        await it.settle()
+        assert it.sink.told == [("newer", "ExclusiveHolder")]
+
+
+async def test_a_code_whose_write_failed_was_not_told() -> None:
+    async with bench("node-a") as it:
+        it.sink.down = True
+        it.ledger.put_pod(pending("new", unschedulable_message="0/1"))
+        await it.settle()
+        assert not it.reporter.codes.was_told(pending("new").uid, "OtherFilters")
+
+
 async def test_a_reason_that_does_not_last_is_not_told() -> None:
     async with bench("node-a", event_settle_seconds=0.03) as it:
         it.ledger.put_pod(bound("old", "node-a", memory_mib=CARD_MIB))

@@ -6,13 +6,14 @@ import pytest
 
 from tests.controller.cluster_facts import bound, inventory, ledger_of, pending
 from vgpu.controller.fence import Fence
-from vgpu.controller.queue_waiters import QueueWaiters
+from vgpu.controller.queue_waiters import QueueWaiters, queue_says
 from vgpu.core.facts import PodFact
 from vgpu.core.filtering import FilterAnswer
 from vgpu.core.ledger import Changes, Ledger
 from vgpu.core.preempt.facts import Limits, QueueFact, StopPolicy
 from vgpu.core.preempt.queue_gate import QueueGate
 from vgpu.core.preempt.roster import Roster
+from vgpu.core.reasons import Reason
 
 HELD = QueueFact("default", stop_policy=StopPolicy.HOLD)
 OPEN = QueueFact("default")
@@ -105,3 +106,10 @@ def test_who_does_not_lead_wakes_nobody(it: Bench) -> None:
     it.fence.lost()
     it.put_queue(OPEN)
     assert it.woken == []
+
+
+def test_what_its_queue_has_against_a_pod_is_asked_of_those_alone_who_are_told_why_they_wait(it: Bench) -> None:
+    it.put(pending("one"))
+    it.put(pending("gated", gated=True))
+    said = [queue_says(it.ledger, QueueGate(it.roster), uid) for uid in ("uid-one", "uid-gated", "uid-gone")]
+    assert said == [Reason.QUEUE_STOPPED, None, None]

@@ -109,6 +109,7 @@ class Operator:
         self.answers = Answers(ledger, self.index, settings.scheduler_name, self._refusal, says)
         self.status = StatusPublisher(ledger, self.writer, self.fence, settings)
         self.events = EventReporter(ledger, self.answers, self.writer, self.fence, settings)
+        self.events.codes = self.preemption.told.codes
         deciders = Deciders(ledger, self.index, self._policies, self.preemption.recovery.offers)
         self.nominator = Nominator(deciders, self.writer, self.fence, settings, self.consumer)
         self.binder = Binder(

@@ -10,7 +10,7 @@ is there already.
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from vgpu.controller.answers import Answers
 from vgpu.controller.fence import Fence
 from vgpu.controller.guard import one_object
 from vgpu.controller.pacing import DueKeys, Pace
+from vgpu.controller.told_codes import ToldCodes
 from vgpu.controller.writer import EventWrite
 from vgpu.core.facts import PodFact
 from vgpu.core.ledger import Changes, Ledger
@@ -41,15 +42,15 @@ class EventSink(Protocol):
 
 @dataclass(slots=True)
 class _Told:
-    """What one pod's event code is, and what it has been told."""
+    """What one pod's event code is, and what it has been told last."""
 
     current: Reason | None = None
     last: Reason | None = None
-    at: dict[Reason, float] = field(default_factory=dict)
 
 
 class EventReporter:
-    """Keeps every pending GPU pod's event at its current reason; only while this process leads."""
+    """Keeps every pending GPU pod's event at its current reason; only while this process leads. `codes`: what
+    pods were told by whomever; to be shared with all who tell them the same codes."""
 
     def __init__(
         self, ledger: Ledger, answers: Answers, sink: EventSink, fence: Fence, settings: OperatorSettings
@@ -59,6 +60,7 @@ class EventReporter:
         self._sink = sink
         self._fence = fence
         self._settings = settings
+        self.codes = ToldCodes(settings.event_repeat_seconds)
         self._pods: dict[str, _Told] = {}
         self._due: DueKeys[str] = DueKeys()
         self._pace = Pace(settings.events_per_second)
@@ -107,6 +109,7 @@ class EventReporter:
         for uid in [uid for uid in self._pods if uid not in waiting]:
             del self._pods[uid]
             self._due.discard(uid)
+        self.codes.keep_only({pod.uid for pod in self._ledger.pending()})
         self._reported = {key for key in self._reported if self._ledger.pod(key[0]) is not None}
         for uid, pod in waiting.items():
             with one_object("events: watch", f"{pod.namespace}/{pod.name}"):
@@ -142,9 +145,7 @@ class EventReporter:
         self._due.discard(pod.uid)
         if reason is None or reason is told.last:
             return
-        settled = now + self._settings.event_settle_seconds
-        again = told.at.get(reason, float("-inf")) + self._settings.event_repeat_seconds
-        self._due.add(pod.uid, max(settled, again))
+        self._due.add(pod.uid, now + self._settings.event_settle_seconds)
 
     def _is_news(self, pod: PodFact) -> bool:
         """False when the pod no longer waits for the reason that became due; a new one gets its own turn."""
@@ -155,18 +156,28 @@ class EventReporter:
         if reason is not told.current:
             self.changed()
             return False
-        return reason is not None and reason is not told.last
+        if reason is None or reason is told.last:
+            return False
+        again_at = self.codes.again_at(pod.uid, reason.value)
+        if again_at > asyncio.get_running_loop().time():
+            self._due.add(pod.uid, again_at)
+            return False
+        return True
 
     async def _tell(self, pod: PodFact) -> None:
         verdict = self._answers.verdict(pod)
         told = self._pods.get(pod.uid)
         if verdict.reason is None or told is None:
             return
-        now = asyncio.get_running_loop().time()
-        again = verdict.reason in told.at
-        if await self._write(pod, verdict.reason, verdict.message, again=again):
+        now, code, written = asyncio.get_running_loop().time(), verdict.reason.value, False
+        before = self.codes.tell(pod.uid, code, now)
+        try:
+            written = await self._write(pod, verdict.reason, verdict.message, again=before is not None)
+        finally:
+            if not written:
+                self.codes.failed(pod.uid, code, before)
+        if written:
             told.last = verdict.reason
-            told.at[verdict.reason] = now
         else:
             self._due.add(pod.uid, now + RETRY_SECONDS)
 

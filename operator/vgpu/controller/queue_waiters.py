@@ -12,6 +12,15 @@ from vgpu.core.facts import PodFact
 from vgpu.core.filtering import FilterAnswer
 from vgpu.core.ledger import Changes, Ledger
 from vgpu.core.preempt.queue_gate import Kind, QueueGate
+from vgpu.core.reasons import Reason
+
+
+def queue_says(ledger: Ledger, gate: QueueGate, uid: str) -> Reason | None:
+    """What its queue has against this pod alone, as the event tells that says why it waits; None for a pod that
+    its queue would let start, and for one whose own gate is all that it is told of."""
+    pod = ledger.pod(uid)
+    refusal = None if pod is None or pod.gated else gate.refusal(pod)
+    return None if refusal is None else refusal.reason
 
 
 class QueueWaiters:

@@ -6,6 +6,7 @@ what nominator, filter and binder ask, and what people ask. May not live here: w
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from vgpu import names
 from vgpu.controller.clock import Clock, SystemClock
@@ -29,6 +30,7 @@ from vgpu.controller.preempt.told import Told
 from vgpu.controller.preempt.waiting import Waiting
 from vgpu.controller.preempt.wall import Wall
 from vgpu.controller.preempt_metrics import PreemptionMetrics
+from vgpu.controller.queue_waiters import queue_says
 from vgpu.controller.translate.preemption import decode_preemption
 from vgpu.controller.writer import Writer
 from vgpu.core.facts import PodFact
@@ -36,6 +38,7 @@ from vgpu.core.index import FitIndex
 from vgpu.core.ledger import Ledger
 from vgpu.core.placement import Policies
 from vgpu.core.preempt.facts import PlanFact
+from vgpu.core.preempt.queue_gate import QueueGate
 from vgpu.core.preempt.roster import Roster
 from vgpu.kube.client import ApiClient
 from vgpu.kube.objects import Decoded
@@ -71,7 +74,7 @@ class Preemption:
         self._clock = clock or SystemClock()
         settings, ledger, roster, writer = shared.settings, shared.ledger, shared.roster, shared.writer
         self.book = PlanBook(ledger.plans)
-        self.told = Told(writer, settings.events_per_second, settings.event_settle_seconds)
+        self.told = Told(writer, settings, partial(queue_says, ledger, QueueGate(roster)))
         self.sender = Sender(ledger, writer, settings.nomination_seconds, shared.poke)
         self.evictions = Evictions(self._eviction_parts())
         self.recovery = Recovery(

@@ -7,12 +7,13 @@ before its eviction, since the pod may be gone after; all others may come later.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 
 from vgpu.controller.events import EventSink
 from vgpu.controller.guard import one_object
 from vgpu.controller.pacing import DueKeys, Pace
+from vgpu.controller.told_codes import ToldCodes
 from vgpu.controller.writes import EventWrite
 from vgpu.core.preempt.eligible import Standing, may_evict
 from vgpu.core.preempt.facts import PlanFact, Workload
@@ -22,6 +23,7 @@ from vgpu.core.preempt.words import preemptor_message, victim_message
 from vgpu.core.reasons import Reason, Refusal
 from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
 from vgpu.kube.objects import Key
+from vgpu.settings import OperatorSettings
 
 LOG = logging.getLogger(__name__)
 PREEMPTED = "Preempted"
@@ -48,22 +50,27 @@ OWN_REASONS = frozenset(
         Reason.SWAP_FROZEN,
     }
 )
-"""Reasons that only preemption has. What nodes and queues say to a pod it is told anyway, once is enough."""
+"""Reasons of preemption. What nodes and queues say to a pod it is told anyway, once is enough: QueueCapability is
+told here to pods that only together are too many for their queue."""
 MOST_WAITING = 5000
 """Events that wait for their turn; more would be read by nobody."""
 
 
 class Told:
-    """See the module. `settle_seconds`: so long a "no" must hold before it is told."""
+    """See the module. `codes`: what waiting pods were told by whomever. `queue_says`: what the queue of a pod (by
+    its uid) has against it alone; that is told by who tells why pods wait, and not here."""
 
-    def __init__(self, sink: EventSink, per_second: float, settle_seconds: float) -> None:
+    def __init__(
+        self, sink: EventSink, settings: OperatorSettings, queue_says: Callable[[str], Reason | None]
+    ) -> None:
+        self.codes = ToldCodes(settings.event_repeat_seconds)
         self._sink = sink
-        self._pace = Pace(per_second)
-        self._settle_seconds = settle_seconds
+        self._pace = Pace(settings.events_per_second)
+        self._settle_seconds = settings.event_settle_seconds
+        self._queue_says = queue_says
         self._events: asyncio.Queue[EventWrite] = asyncio.Queue(MOST_WAITING)
         self._nos: dict[str, tuple[Key, Refusal]] = {}
         self._due: DueKeys[str] = DueKeys()
-        self._told: dict[str, set[str]] = {}
 
     async def now(self, event: EventWrite) -> None:
         """Write this event; a failure is logged, and stops nobody."""
@@ -87,8 +94,7 @@ class Told:
         if known is not None and known[1].reason is refusal.reason:
             return
         self._due.discard(pod.uid)
-        untold = refusal.reason.value not in self._told.get(pod.uid, ())
-        if untold and not quiet and refusal.reason in OWN_REASONS:
+        if not quiet and refusal.reason in OWN_REASONS:
             self._due.add(pod.uid, asyncio.get_running_loop().time() + self._settle_seconds)
 
     def refusal(self, uid: str) -> Refusal | None:
@@ -110,8 +116,7 @@ class Told:
         """Only these pods wait still."""
         for uid in self._nos.keys() - uids:
             self.not_refused([uid])
-        for uid in self._told.keys() - uids:
-            del self._told[uid]
+        self.codes.keep_only(uids)
 
     async def write_events(self) -> None:
         """Write what waits. Runs until cancelled."""
@@ -126,18 +131,24 @@ class Told:
         while True:
             uid = await self._due.next()
             known = self._nos.get(uid)
-            if known is None:
-                continue
-            pod, refusal = known
-            self._told.setdefault(uid, set()).add(refusal.reason.value)
-            self.soon(event_about(pod, refusal.reason.value, refusal.message, warning=True, if_absent=True))
+            if known is not None:
+                with one_object("preemption: refusals", f"{known[0].namespace}/{known[0].name}"):
+                    self._tell_refusal(*known)
+
+    def _tell_refusal(self, pod: Key, refusal: Refusal) -> None:
+        code = refusal.reason.value
+        if self.codes.was_told(pod.uid, code) or self._queue_says(pod.uid) is refusal.reason:
+            return
+        self.codes.tell(pod.uid, code, asyncio.get_running_loop().time())
+        self.soon(event_about(pod, code, refusal.message, warning=True, if_absent=True))
 
 
 def event_about(
     pod: Key, reason: str, message: str, *, about: str = "", warning: bool = False, if_absent: bool = False
 ) -> EventWrite:
-    """An event on a pod; the same for the same pod, reason and plan (`about`) in every process."""
-    digest = sha256(f"{pod.uid}/{reason}/{about}".encode()).hexdigest()[:16]
+    """An event on a pod; the same for the same pod, reason and plan (`about`) in every process, and without a plan
+    the same whoever tells it."""
+    digest = sha256("/".join(filter(None, (pod.uid, reason, about))).encode()).hexdigest()[:16]
     return EventWrite(
         namespace=pod.namespace,
         name=f"{pod.name[:230]}.{digest}",
