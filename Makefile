@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WORKERS ?= 3
 SEED ?= $(shell date +%s)
 export PYTHONPATH := operator:.
 
@@ -36,7 +37,7 @@ cluster: build ## tests against a real etcd, API server and scheduler; as root a
 	@$(BIN)/python -m pytest -q -m "cluster and not soak"
 
 test: lint build ## everything that CI runs
-	@$(BIN)/python -m pytest -q -m "not soak"
+	@$(BIN)/python -m pytest -q -m "not soak" -n $(WORKERS) --dist loadgroup
 
 demo: build ## the story in a few minutes on a local control plane
 	@$(BIN)/python -m devcluster.demo

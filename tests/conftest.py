@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,6 +22,19 @@ FIRST_SKIPS = pytest.StashKey[dict[str, tuple[str, int, str]]]()
 """Where each reason to skip was met first."""
 NOT_EVERY_MACHINE_HAS_A_CARD = "gpu"
 """The marker of tests that CI may skip."""
+
+
+GROUPS = ("cluster/node", "cluster/preempt", "cluster")
+"""Folders whose tests share a control plane: `make test` runs each of them in a process of its own, side by side."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one of these folders stay together, whoever runs the others."""
+    here = Path(__file__).parent
+    for item in items:
+        group = next((group for group in GROUPS if item.path.is_relative_to(here / group)), None)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -42,6 +42,17 @@ def test_a_test_left_out_fails_in_ci_alone(
     assert ("skipped tests are failures in CI" in result.stdout.str()) == bool(want)
 
 
+@pytest.mark.parametrize(("module", "want"), [(PASSES, 0), (SKIPS, 1), (CARD_SKIPS, 0)])
+def test_the_same_holds_where_tests_run_side_by_side(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, module: str, want: int
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    pytester.makeconftest(CONFTEST.read_text())
+    pytester.makeini(SETTINGS)
+    pytester.makepyfile(test_other=PASSES, test_this=module)
+    assert int(pytester.runpytest_subprocess("-n", "1", "--dist", "loadgroup").ret) == want
+
+
 def test_what_is_left_out_for_one_reason_is_one_line(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST.read_text())
     pytester.makeini(SETTINGS)
