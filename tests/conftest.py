@@ -25,7 +25,7 @@ NOT_EVERY_MACHINE_HAS_A_CARD = "gpu"
 
 
 GROUPS = ("cluster/node", "cluster/preempt", "cluster")
-"""Folders whose tests share a control plane: `make test` runs each of them in a process of its own, side by side."""
+"""Folders whose tests share a control plane: `make test` runs each in a process of its own, side by side."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
