@@ -10,7 +10,7 @@ from vgpu.controller.preempt.bodies import preemption_body
 from vgpu.controller.preempt.plan_objects import write_of
 from vgpu.core.preempt.facts import PlanPhase, QueueFact, StopPolicy
 from vgpu.core.preempt.plan_step import OVER
-from vgpu.errors import ApiUnavailable, OutcomeUnknown
+from vgpu.errors import ApiRefused, ApiUnavailable, OutcomeUnknown
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,19 @@ def test_a_plan_that_another_replica_made_while_it_is_decided_on_is_the_only_one
 def ended(world: World) -> bool:
     """Every plan is over."""
     return all(plan.phase in OVER for plan in world.api.facts())
+
+
+@pytest.mark.parametrize("seen", ["gone", "404"])
+def test_who_left_after_a_call_without_an_answer_is_owed_like_who_was_evicted(seen: str) -> None:
+    async def scenario(world: World) -> None:
+        fill(world)
+        await world.begin()
+        world.high("h")
+        after = ApiRefused(404, "NotFound", "not found") if seen == "404" else OutcomeUnknown("no answer")
+        world.api.raises["evict"] = [OutcomeUnknown("no answer"), after]
+        await world.until(lambda: bool(world.api.asked), "the eviction to be asked for")
+        if seen == "gone":
+            del world.api.pods[world.api.asked[0]]
+        await world.until(lambda: any(plan.debts for plan in world.api.facts()), "the debt to be written")
+
+    play(scenario)

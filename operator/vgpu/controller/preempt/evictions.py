@@ -142,6 +142,8 @@ class Evictions:
         """Forget pods that are not there any more, and orders that nobody wants. How often a budget was against
         one is kept: its plan counts that."""
         ledger = self._parts.ledger
+        for asked in [asked for asked in self._asked.values() if asked.unknown and self._leaves(asked)]:
+            self._was_carried_out(asked)
         gone = [
             uid
             for uid, asked in self._asked.items()
@@ -184,6 +186,8 @@ class Evictions:
     def _goes_on(self, asked: Asked) -> bool:
         pod = self._parts.ledger.pod(asked.order.pod.uid)
         if pod is None or pod.ended or pod.terminating or asked.accepted:
+            if asked.unknown and self._leaves(asked):
+                self._was_carried_out(asked)
             asked.unknown = False
             return False
         if asked.unknown and not asked.order.is_over():
@@ -199,6 +203,9 @@ class Evictions:
             await self._parts.writer.evict(order.pod)
         except ApiRefused as error:
             asked.unknown = False
+            if error.status in GONE and before:
+                self._was_carried_out(asked)
+                return EvictionOutcome.ACCEPTED, 0
             if error.status in GONE:
                 # Its event is on its way. Should that not come, it is asked for once a second and no oftener.
                 asked.retry_seconds = self._parts.unix_seconds() + GONE_SECONDS
@@ -218,6 +225,20 @@ class Evictions:
         LOG.info("evicted pod=%s node=%s for=%s rule=%s", pod, order.node, order.orderer, order.rule)
         self._parts.accepted(order)
         return EvictionOutcome.ACCEPTED, 0
+
+    def _leaves(self, asked: Asked) -> bool:
+        pod = self._parts.ledger.pod(asked.order.pod.uid)
+        return pod is None or pod.terminating
+
+    def _was_carried_out(self, asked: Asked) -> None:
+        """The pod left after a call without an answer: it counts as evicted. What is owed in vain is seen when its
+        owner is read; what is forgotten is lost."""
+        order = asked.order
+        asked.unknown, asked.accepted = False, True
+        LOG.info("evicted, as it left pod=%s/%s for=%s", order.pod.namespace, order.pod.name, order.orderer)
+        self._parts.accepted(order)
+        if self._parts.ledger.pod(order.pod.uid) is None:
+            self._parts.ledger.plans.forget(order.pod.uid)
 
     def _unavailable(self, asked: Asked, error: ApiUnavailable, *, known: bool) -> tuple[EvictionOutcome, float]:
         """`known`: no earlier call of this order may still be carried out."""
