@@ -203,16 +203,7 @@ class Evictions:
             await self._parts.writer.evict(order.pod)
         except ApiRefused as error:
             asked.unknown = False
-            if error.status in GONE and before:
-                self._was_carried_out(asked)
-                return EvictionOutcome.ACCEPTED, 0
-            if error.status in GONE:
-                # Its event is on its way. Should that not come, it is asked for once a second and no oftener.
-                asked.retry_seconds = self._parts.unix_seconds() + GONE_SECONDS
-                return EvictionOutcome.GONE, 0
-            LOG.warning("eviction refused pod=%s for=%s: %s", pod, order.orderer, error)
-            self._refused(asked, MOST_REFUSALS)
-            return EvictionOutcome.REFUSED, 0
+            return self._not_evicted(asked, error, known=not before), 0
         except NotLeading:
             asked.unknown = asked.wanted = False
             return EvictionOutcome.REFUSED, 0
@@ -225,6 +216,20 @@ class Evictions:
         LOG.info("evicted pod=%s node=%s for=%s rule=%s", pod, order.node, order.orderer, order.rule)
         self._parts.accepted(order)
         return EvictionOutcome.ACCEPTED, 0
+
+    def _not_evicted(self, asked: Asked, error: ApiRefused, *, known: bool) -> EvictionOutcome:
+        """`known`: no earlier call of this order may have been carried out."""
+        if error.status not in GONE:
+            pod = f"{asked.order.pod.namespace}/{asked.order.pod.name}"
+            LOG.warning("eviction refused pod=%s for=%s: %s", pod, asked.order.orderer, error)
+            self._refused(asked, MOST_REFUSALS)
+            return EvictionOutcome.REFUSED
+        if not known:
+            self._was_carried_out(asked)
+            return EvictionOutcome.ACCEPTED
+        # Its event is on its way. Should that not come, it is asked for once a second and no oftener.
+        asked.retry_seconds = self._parts.unix_seconds() + GONE_SECONDS
+        return EvictionOutcome.GONE
 
     def _leaves(self, asked: Asked) -> bool:
         pod = self._parts.ledger.pod(asked.order.pod.uid)
