@@ -1,6 +1,7 @@
 """crds/ is what the models say, and each kind is shown as promised."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,29 @@ def test_every_kind_has_a_status_subresource_and_its_age(kind: Kind) -> None:
     version = definition(kind)["spec"]["versions"][0]
     assert version["subresources"] == {"status": {}}
     assert "Age" in [column["name"] for column in version["additionalPrinterColumns"]]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_every_column_shows_a_field_that_there_is(kind: Kind) -> None:
+    """kubectl shows nothing at all where a path leads nowhere."""
+    for column in definition(kind)["spec"]["versions"][0]["additionalPrinterColumns"]:
+        schema, path = schema_of(kind), re.sub(r"\[\?\(.*\)\]", ".[]", column["jsonPath"])
+        for part in path.removeprefix(".").split("."):
+            if path.startswith(".metadata"):
+                break
+            schema = schema["items"] if part == "[]" else schema["properties"][part]
+        else:
+            assert schema.get("type", "string") == column["type"], column  # a quantity has none
+
+
+def test_a_plan_shows_its_nodes_and_whether_its_gang_is_bound_in_part() -> None:
+    columns = {column.name: column for column in KINDS[2].columns}
+    assert (columns["Nodes"].path, columns["Nodes"].priority) == (".spec.nodeNames", 1)
+    assert columns["Partial"].path == '.status.conditions[?(@.type=="Partial")].status'
+    assert columns["Why partial"].path == '.status.conditions[?(@.type=="Partial")].message'
+    assert [name for name, column in columns.items() if not column.priority] == [
+        "Owner", "Phase", "Victims", "Waits for", "Rule", "Partial", "Age",
+    ]  # fmt: skip
 
 
 def test_health_is_required_on_every_card() -> None:

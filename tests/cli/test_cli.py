@@ -310,6 +310,9 @@ def test_a_plan_that_came_to_nothing_says_why(server: Server, kubeconfig: Path) 
     assert code == 0, text
     assert "Aborted: TakenOver" in text
     assert "not proven" in text
+    partial = {**ended, "type": "Partial", "reason": "GangPartial"}
+    plan["status"] = {"phase": "Draining", "conditions": [partial]}
+    assert "Draining: GangPartial" in run(kubeconfig, "plans")[1]
 
 
 def test_options_of_all_commands_may_stand_after_the_command() -> None:

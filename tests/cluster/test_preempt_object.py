@@ -15,7 +15,12 @@ from devcluster.product import install, remove_policies
 from tests.controller.test_preemption_object import make_plan, make_write, seat
 from vgpu import names
 from vgpu.controller.fence import Fence
-from vgpu.controller.preempt.bodies import ended_condition, preemption_body, preemption_status
+from vgpu.controller.preempt.bodies import (
+    ended_condition,
+    partial_condition,
+    preemption_body,
+    preemption_status,
+)
 from vgpu.controller.preempt.creating import create_or_take
 from vgpu.controller.translate.preemption import decode_preemption
 from vgpu.controller.writer import EventWrite, Writer
@@ -144,16 +149,24 @@ async def test_kubectl_tells_who_waits_for_whom(desk: Desk) -> None:
     header, row = (
         await asyncio.to_thread(desk.cluster.kubectl, "get", "gpupreemptions", "-n", SPACE)
     ).splitlines()
-    assert header.split() == ["NAME", "OWNER", "PHASE", "VICTIMS", "WAITS", "FOR", "RULE", "AGE"]
+    assert header.split() == ["NAME", "OWNER", "PHASE", "VICTIMS", "WAITS", "FOR", "RULE", "PARTIAL", "AGE"]
     assert "low/l0, low/l1" in row
     await desk.writer.apply_preemption_status(made, preemption_status(PlanPhase.DRAINING, waits_for="low/l1"))
     row = (await asyncio.to_thread(desk.cluster.kubectl, "get", "gpup", "-n", SPACE)).splitlines()[1]
     assert "Draining" in row
+    assert "True" not in row
+    partial = [partial_condition("too few are bound", 1767268800)]
+    await desk.writer.apply_preemption_status(made, preemption_status(PlanPhase.DRAINING, conditions=partial))
+    row = (await asyncio.to_thread(desk.cluster.kubectl, "get", "gpup", "-n", SPACE)).splitlines()[1]
+    assert "True" in row
+    told = await asyncio.to_thread(desk.cluster.kubectl, "describe", "gpup", "-n", SPACE)
+    assert "too few are bound" in told
     end = ended_condition(End(PlanEnd.HOLD_EXPIRED, "too late"), 1767268800)
     await desk.writer.apply_preemption_status(made, preemption_status(PlanPhase.ABORTED, conditions=[end]))
     wide = (await asyncio.to_thread(desk.cluster.kubectl, "get", "gpup", "-n", SPACE, "-o", "wide")).splitlines()[
         1
     ]
+    assert "n1" in wide
     assert "HoldExpired" in wide
     assert "too late" in wide
 

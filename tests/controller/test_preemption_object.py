@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vgpu.api.conditions import ConditionStatus
 from vgpu.api.preemption import ENDED
 from vgpu.controller.preempt.bodies import (
     MOST_NAMED,
     PreemptionWrite,
     ended_condition,
     names_for_people,
+    partial_condition,
     preemption_body,
     preemption_name,
     preemption_status,
@@ -113,6 +115,21 @@ def test_a_status_comes_back_as_it_was_told() -> None:
     assert condition["lastTransitionTime"] == CREATED
     fact = read_back(make_write(), status=status)
     assert (fact.phase, fact.evictions_sent, fact.debts) == (PlanPhase.ABORTED, frozenset("ab"), (debt,))
+
+
+def test_a_gang_that_is_bound_in_part_comes_back_as_it_was_told() -> None:
+    partial = partial_condition("1 of the 2 pods", CREATED_SECONDS)
+    assert (partial.type, partial.reason, partial.last_transition_time) == ("Partial", "GangPartial", CREATED)
+    end = ended_condition(End(PlanEnd.HOLD_EXPIRED, "too late"), CREATED_SECONDS)
+    told = [(partial,), (end,), (partial.model_copy(update={"status": ConditionStatus.FALSE}),)]
+    facts = [read_back(make_write(), status=preemption_status(PlanPhase.DRAINING, conditions=one)) for one in told]
+    assert [fact.partial for fact in facts] == ["1 of the 2 pods", "", ""]
+
+
+def test_a_plans_object_names_its_nodes_for_people() -> None:
+    quarter = [AssignedCard("GPU-0", 8192, 0, whole=False)]
+    plan = make_plan(seat("uid-a", quarter, "n2"), seat("uid-b", quarter), seat("uid-c", quarter, "n2"))
+    assert preemption_body(make_write(plan))["spec"]["nodeNames"] == "n1, n2"
 
 
 def test_a_status_always_tells_the_phase() -> None:

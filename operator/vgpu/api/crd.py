@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from vgpu import names
 from vgpu.api.inventory import GpuNodeInventory
-from vgpu.api.preemption import ENDED, GpuPreemption
+from vgpu.api.preemption import ENDED, PARTIAL, GpuPreemption
 from vgpu.api.queue import GpuQueue
 from vgpu.api.schema import structural_schema
 
@@ -51,6 +51,7 @@ class Kind:
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 _READY = '.status.conditions[?(@.type=="Ready")]'
 _ENDED = f'.status.conditions[?(@.type=="{ENDED}")]'
+_PARTIAL = f'.status.conditions[?(@.type=="{PARTIAL}")]'
 
 KINDS = (
     Kind(
@@ -105,10 +106,13 @@ KINDS = (
             Column("Victims", ".spec.victimNames"),
             Column("Waits for", ".status.waitsFor"),
             Column("Rule", ".spec.rule"),
+            Column("Partial", f"{_PARTIAL}.status"),
             _AGE,
+            Column("Nodes", ".spec.nodeNames", priority=1),
             Column("Ended", f"{_ENDED}.reason", priority=1),
             Column("Exact", ".spec.exact", "boolean", priority=1),
             Column("Message", f"{_ENDED}.message", priority=1),
+            Column("Why partial", f"{_PARTIAL}.message", priority=1),
         ),
     ),
 )

@@ -28,6 +28,8 @@ from vgpu.core.preempt.facts import PlanPhase as Phase
 
 ENDED = "Ended"
 """Type of the condition that says why a plan is over."""
+PARTIAL = "Partial"
+"""Type of the condition that says that too few of the plan's gang are bound: they run in vain."""
 
 OwnerName = Annotated[str, Field(min_length=1, max_length=512)]
 Uids = Annotated[tuple[Uid, ...], Field(min_length=1, max_length=4096)]
@@ -90,6 +92,7 @@ class PreemptionSpec(ApiModel):
     exact: Flag = Field(description="the set of victims is proven to be the least one")
     generation: Count = Field(0, description="of several plans for one owner the one with the highest counts")
     victim_names: Text = Field("", description="the victims, for people to read")
+    node_names: Text = Field("", description="the nodes where cards are held, for people to read")
 
 
 class Debt(ApiModel):

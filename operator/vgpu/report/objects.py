@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from vgpu.api.preemption import ENDED, GpuPreemption
+from vgpu.api.preemption import ENDED, PARTIAL, GpuPreemption
 from vgpu.api.queue import Amounts, GpuQueue, QueueStatus
 from vgpu.core.preempt.facts import PlanPhase
 from vgpu.report.sections import Section
@@ -52,13 +52,13 @@ def _plan_row(plan: GpuPreemption) -> tuple[str, ...]:
 
 
 def _phase(plan: GpuPreemption) -> str:
-    """With the reason of its end, where it has ended otherwise than it should."""
+    """With the reason, where it has ended otherwise than it should, or its gang is bound in part."""
     status = plan.status
     if status is None:
         return PlanPhase.PLANNED.value
-    why = [one.reason for one in status.conditions if one.type == ENDED]
-    aborted = status.phase is PlanPhase.ABORTED and why
-    return f"{status.phase.value}: {why[0]}" if aborted else status.phase.value
+    telling = ENDED if status.phase is PlanPhase.ABORTED else PARTIAL
+    why = [one.reason for one in status.conditions if one.type == telling]
+    return f"{status.phase.value}: {why[0]}" if why else status.phase.value
 
 
 def _debts(plans: Iterable[GpuPreemption]) -> Section:

@@ -255,6 +255,7 @@ class Preemption:
             told=self.told,
             short=self._look_again,
             poke=shared.poke,
+            partly=self._partly,
         )
 
     def _accepted(self, order: Order) -> None:
@@ -288,6 +289,9 @@ class Preemption:
 
     def _look_at(self, moment_seconds: int) -> None:
         self.planner.look_at(moment_seconds)
+
+    def _partly(self, gang: str, why: str) -> None:
+        self.planner.keeper.partly(gang, why)
 
     def _look_again(self) -> None:
         self.planner.look_again()

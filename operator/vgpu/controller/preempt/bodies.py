@@ -18,6 +18,7 @@ from vgpu.api.conditions import Condition, ConditionStatus
 from vgpu.api.model import MAX_TEXT
 from vgpu.api.preemption import (
     ENDED,
+    PARTIAL,
     CardReservation,
     GpuPreemption,
     Owner,
@@ -30,10 +31,11 @@ from vgpu.api.preemption import Victim as VictimModel
 from vgpu.core.preempt.decision import Plan
 from vgpu.core.preempt.facts import Debt, NodeReservation, OwnerKind, PlanPhase, Victim
 from vgpu.core.preempt.plan import End
+from vgpu.core.reasons import Reason
 from vgpu.kube.objects import Key
 
 MOST_NAMED = 5
-"""So many pods are named where people read; of the others only their number is told."""
+"""So many pods, or nodes, are named where people read; of the others only their number is told."""
 LONGEST_OWNER = 200
 """Characters of the owner's name in the plan's; with digest and number it stays below what a name may have."""
 
@@ -85,6 +87,7 @@ def preemption_body(write: PreemptionWrite) -> dict[str, Any]:
         exact=plan.exact,
         generation=write.generation,
         victim_names=names_for_people(f"{one.namespace}/{one.name}" for one in plan.victims),
+        node_names=names_for_people(sorted({one.node for one in plan.reservations})),
     )
     annotations = {names.RECORDS_ANNOTATION: to_json(dict(write.records)).decode()} if write.records else None
     metadata = PreemptionMetadata(name=write.name, namespace=write.namespace, annotations=annotations)
@@ -124,25 +127,30 @@ def preemption_status_body(plan: Key, status: Mapping[str, Any]) -> dict[str, An
 
 def ended_condition(end: End, now_seconds: int) -> Condition:
     """Why a plan is over, as its status tells it. `now_seconds` is since the epoch."""
-    since = datetime.fromtimestamp(now_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Condition(
-        type=ENDED,
-        status=ConditionStatus.TRUE,
-        reason=end.reason.value,
-        message=end.message,
-        last_transition_time=since,
-    )
+    return _condition(ENDED, end.reason.value, end.message, now_seconds)
 
 
-def names_for_people(pods: Iterable[str]) -> str:
-    """`a/b, a/c and 3 more`: the first pods by name, the others by their number."""
-    known = list(pods)
+def partial_condition(why: str, now_seconds: int) -> Condition:
+    """Too few of the plan's gang are bound, as its status tells it. `now_seconds` is since the epoch."""
+    return _condition(PARTIAL, Reason.GANG_PARTIAL.value, why, now_seconds)
+
+
+def names_for_people(names_of: Iterable[str]) -> str:
+    """`a/b, a/c and 3 more`: the first by name, the others by their number."""
+    known = list(names_of)
     named = ", ".join(known[:MOST_NAMED])
     rest = len(known) - MOST_NAMED
     # Five names of the greatest length are more than the field takes.
     if len(named) > MAX_TEXT // 2:
         named, rest = known[0], len(known) - 1
     return f"{named} and {rest} more" if rest > 0 else named
+
+
+def _condition(of: str, reason: str, message: str, now_seconds: int) -> Condition:
+    since = datetime.fromtimestamp(now_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Condition(
+        type=of, status=ConditionStatus.TRUE, reason=reason, message=message, last_transition_time=since
+    )
 
 
 def _reservation(held: NodeReservation) -> CardReservation:

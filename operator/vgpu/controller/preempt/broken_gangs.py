@@ -1,7 +1,8 @@
 """Gangs of which too few are bound: told at once, and evicted where nobody completes them in time.
 
-Enters: states of gangs as they are looked at. Leaves: events, evictions through whoever carries them out. The time
-runs from when this process first saw it: a restart makes it longer, never wrong. May not live here: the rule.
+Enters: states of gangs as they are looked at. Leaves: events, what the gang's plan is to say of it, evictions
+through whoever carries them out. The time runs from when this process first saw it: a restart makes it longer,
+never wrong. May not live here: the rule.
 """
 
 import asyncio
@@ -22,13 +23,15 @@ LOOK_AGAIN_SECONDS = 10.0
 @dataclass(frozen=True, slots=True)
 class BrokenParts:
     """`hold_seconds`: holdTimeout of the pod's queue; `evict`: this member of the gang (its key) runs in
-    vain, with why; `tell`: an event; `leading`: whether this process leads."""
+    vain, with why; `tell`: an event; `leading`: whether this process leads; `partly`: too few of the gang (its
+    key) are bound, and what is told of it, or "" = that is not so."""
 
     desk: GangDesk
     hold_seconds: Callable[[PodFact], int]
     evict: Callable[[PodFact, str, str], None]
     tell: Callable[[PodFact, Reason, str], None]
     leading: Callable[[], bool]
+    partly: Callable[[str, str], None] = lambda key, why: None
 
 
 class BrokenGangs:
@@ -44,10 +47,15 @@ class BrokenGangs:
         if state is None or not state.partial:
             self._since.pop(key, None)
             self._due.discard(key)
-        elif key not in self._since:
+            self._parts.partly(key, "")
+            return
+        words = self._words(key, state)
+        self._parts.partly(key, words)
+        if key not in self._since:
             self._since[key] = _now()
             self._due.add(key, _now() + self._parts.hold_seconds(state.running[0]))
-            self._tell(key, state)
+            for pod in (*state.running, *state.waiting):
+                self._parts.tell(pod, Reason.GANG_PARTIAL, words)
 
     def again(self, key: str) -> None:
         """An eviction was put off: ask again in a moment."""
@@ -73,13 +81,11 @@ class BrokenGangs:
         for pod in in_vain(state, 0, grace, round(_now() - since)):
             self._parts.evict(pod, key, why)
 
-    def _tell(self, key: str, state: GangState) -> None:
-        text = (
+    def _words(self, key: str, state: GangState) -> str:
+        return (
             f"{len(state.running)} of the {state.gang.minimum} pods that gang {key} needs are bound; these are "
             f"evicted unless the others follow within {self._parts.hold_seconds(state.running[0])} s"
         )
-        for pod in (*state.running, *state.waiting):
-            self._parts.tell(pod, Reason.GANG_PARTIAL, text)
 
 
 def _now() -> float:

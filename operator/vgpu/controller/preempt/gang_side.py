@@ -39,7 +39,8 @@ LEAST_WAIT_SECONDS = 1.0
 @dataclass(frozen=True, slots=True)
 class GangSideParts:
     """Parts of the process. `turns`: the order of service now; `short` is called when gangs found no room, `poke`
-    after the ledger was changed here."""
+    after the ledger was changed here, `partly` with a gang's key and why too few of it are bound, "" = they are
+    not."""
 
     ledger: Ledger
     index: FitIndex
@@ -53,6 +54,7 @@ class GangSideParts:
     told: Told
     short: Callable[[], None]
     poke: Callable[[], None]
+    partly: Callable[[str, str], None]
 
 
 class GangSide:
@@ -65,7 +67,14 @@ class GangSide:
         wait_seconds = max(LEAST_WAIT_SECONDS, settings.bind_deadline_seconds - MARGIN_SECONDS)
         self.barrier = BindBarrier(self.desk, ledger, parts.clock, wait_seconds)
         self._broken = BrokenGangs(
-            BrokenParts(self.desk, self._hold_seconds, self._evict, self._tell, lambda: parts.writer.fence.leading)
+            BrokenParts(
+                self.desk,
+                self._hold_seconds,
+                self._evict,
+                self._tell,
+                lambda: parts.writer.fence.leading,
+                parts.partly,
+            )
         )
         self._gangs = Gangs(
             GangParts(

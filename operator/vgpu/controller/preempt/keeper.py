@@ -142,6 +142,13 @@ class PlanKeeper:
         parts.roster.mark_evicted(uid)
         parts.poke()
 
+    def partly(self, gang: str, why: str) -> None:
+        """Too few of this gang are bound, with what is told of it, or "" = that is not so: its plan says it."""
+        self._parts.objects.note_partial(gang, why)
+        for plan in self._parts.book.all_living():
+            if plan.owner_name == gang and self._parts.objects.denies_partial(plan):
+                self._parts.objects.say(plan, names_words(self._awaited(plan)))
+
     def settled(self, order: Order) -> None:
         """An order is done: look at every plan that its pod is a victim of."""
         for plan in self._parts.book.all_living():
@@ -193,9 +200,9 @@ class PlanKeeper:
         sent = self._evictions_sent(plan)
         debts = self._parts.recovery.debts(plan)
         self._parts.book.reached(key_of(plan), action.phase, sent, debts)
-        leaving = [f"{v.namespace}/{v.name}" for v in plan.victims if self._is_there(v.uid) and v.uid in sent]
         reached = replace(plan, phase=action.phase, evictions_sent=sent, debts=debts)
-        self._parts.objects.say(reached, names_words(leaving) if leaving else "")
+        leaving = self._awaited(reached)
+        self._parts.objects.say(reached, names_words(leaving))
         if leaving:
             self._tell_owner(plan, VICTIMS_DRAINING, f"{waits_message(leaving)}; plan {key_of(plan)}")
 
@@ -261,6 +268,11 @@ class PlanKeeper:
             if pod is not None:
                 key = Key(pod.namespace, pod.name, uid)
                 self._parts.told.soon(event_about(key, reason, message, about=key_of(plan), if_absent=True))
+
+    def _awaited(self, plan: PlanFact) -> list[str]:
+        """Victims that were asked to go and are still there, as people name them."""
+        sent = plan.evictions_sent
+        return [f"{v.namespace}/{v.name}" for v in plan.victims if self._is_there(v.uid) and v.uid in sent]
 
     def _runs(self, uid: str) -> bool:
         pod = self._parts.ledger.pod(uid)

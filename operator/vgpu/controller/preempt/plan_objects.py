@@ -10,7 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from vgpu.controller.preempt.bodies import PreemptionWrite, ended_condition, preemption_status
+from vgpu.api.conditions import Condition
+from vgpu.controller.preempt.bodies import (
+    PreemptionWrite,
+    ended_condition,
+    partial_condition,
+    preemption_status,
+)
 from vgpu.controller.preempt.creating import CreatesPreemptions, ReadPreemption, create_or_take
 from vgpu.controller.preempt.jobs import Jobs
 from vgpu.core.preempt.decision import Plan
@@ -54,6 +60,8 @@ class PlanObjects:
         self._parts = parts
         self._jobs = Jobs("plans")
         self._words: dict[str, tuple[Key, Mapping[str, Any]]] = {}
+        self._partial: dict[str, Condition] = {}
+        self._said_partial: dict[str, str] = {}
 
     def create(self, write: PreemptionWrite, after: Sequence[str]) -> None:
         """Create this plan's object once the objects of `after` (NS/NAME) say that those plans are over."""
@@ -61,15 +69,38 @@ class PlanObjects:
         self._jobs.start(f"create {name}", lambda: self._create(name, write, list(after)))
 
     def say(self, plan: PlanFact, waits_for: str) -> None:
-        """Let the plan's status say what `plan` does."""
+        """Let the plan's status say what `plan` does, and whether its gang runs in part."""
+        partial, name = self._partial_of(plan), key_of(plan)
+        if partial or plan.partial or name in self._said_partial:
+            self._said_partial[name] = partial.message if partial else ""
         status = preemption_status(
-            plan.phase, waits_for=waits_for, evictions_sent=plan.evictions_sent, debts=plan.debts
+            plan.phase,
+            waits_for=waits_for,
+            evictions_sent=plan.evictions_sent,
+            debts=plan.debts,
+            conditions=[partial] if partial else [],
         )
         self._write(plan, status)
+
+    def note_partial(self, gang: str, why: str) -> None:
+        """Too few of this gang are bound, and what is told of it; "" = that is not so, or no longer."""
+        known = self._partial.get(gang)
+        if not why:
+            self._partial.pop(gang, None)
+        elif known is None:
+            self._partial[gang] = partial_condition(why, self._parts.unix_seconds())
+        else:
+            self._partial[gang] = known.model_copy(update={"message": why})
+
+    def denies_partial(self, plan: PlanFact) -> bool:
+        """True when the plan's object says otherwise than it is how its gang runs in part."""
+        said, partial = self._said_partial.get(key_of(plan), plan.partial), self._partial_of(plan)
+        return said != (partial.message if partial else "")
 
     def finish(self, ended: PlanFact, end: End) -> None:
         """The plan is over, and its object says so while it carries debts; it is deleted by who settles them. One
         that was taken over says so in any case: the plan that takes its cards waits for that word."""
+        self._said_partial.pop(key_of(ended), None)
         if not ended.debts and end.reason is not PlanEnd.TAKEN_OVER:
             self._words.pop(key_of(ended), None)
             return
@@ -82,6 +113,9 @@ class PlanObjects:
     async def close(self) -> None:
         """Stop; what is in the air may still be carried out."""
         await self._jobs.close()
+
+    def _partial_of(self, plan: PlanFact) -> Condition | None:
+        return self._partial.get(plan.owner_name) if plan.owner_kind is OwnerKind.GANG else None
 
     def _write(self, plan: PlanFact, status: Mapping[str, Any]) -> None:
         name = key_of(plan)

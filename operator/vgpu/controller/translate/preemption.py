@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pydantic import TypeAdapter, ValidationError
 
 from vgpu import names
-from vgpu.api.preemption import CardReservation, GpuPreemption, parse_preemption
+from vgpu.api.conditions import Condition, ConditionStatus
+from vgpu.api.preemption import PARTIAL, CardReservation, GpuPreemption, parse_preemption
 from vgpu.api.preemption import Debt as DebtModel
 from vgpu.api.preemption import Victim as VictimModel
 from vgpu.controller.translate.terms import moment_seconds
@@ -29,6 +30,7 @@ def plan_fact(model: GpuPreemption) -> PlanFact:
     """The fact of one plan; without a status it is Planned. Raises MalformedObject for a creationTimestamp that is
     none."""
     metadata, spec, status = model.metadata, model.spec, model.status
+    conditions = status.conditions if status else ()
     return PlanFact(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -46,7 +48,12 @@ def plan_fact(model: GpuPreemption) -> PlanFact:
         evictions_sent=frozenset(status.evictions_sent) if status else frozenset(),
         debts=tuple(_debt(one) for one in status.debts) if status else (),
         records=_records(metadata.annotations or {}),
+        partial=next((one.message for one in conditions if _is_partial(one)), ""),
     )
+
+
+def _is_partial(condition: Condition) -> bool:
+    return condition.type == PARTIAL and condition.status is ConditionStatus.TRUE
 
 
 def _records(annotations: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

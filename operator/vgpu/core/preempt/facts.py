@@ -264,3 +264,5 @@ class PlanFact:
     evictions_sent: frozenset[str] = field(default_factory=frozenset)
     debts: tuple[Debt, ...] = ()
     records: tuple[tuple[str, str], ...] = ()
+    partial: str = ""
+    """What its object says of a gang of which too few are bound; "" = nothing."""
