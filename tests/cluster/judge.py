@@ -113,13 +113,18 @@ class Judge:
         return all(uid in self._first for uid in uids)
 
     def _wait_caught_up(self) -> None:
-        items = self._cluster.api.get("/api/v1/pods")["items"]
-        wanted = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in items}
+        wanted, relists = self._there_are(), self.relists
         deadline = time.monotonic() + CATCH_UP_SECONDS
         while not self._has_seen(wanted):
+            if relists != self.relists:  # what went while nobody watched is in no event and in no list
+                wanted, relists = self._there_are(), self.relists
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 raise AssertionError("the judge does not see the pods that are there: its word is worth nothing")
             time.sleep(LOOK_SECONDS)
+
+    def _there_are(self) -> dict[str, str]:
+        items = self._cluster.api.get("/api/v1/pods")["items"]
+        return {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in items}
 
     def _has_seen(self, wanted: Mapping[str, str]) -> bool:
         return self.relists > 0 and all(int(self._versions.get(uid, "0")) >= int(wanted[uid]) for uid in wanted)
@@ -142,12 +147,11 @@ class Judge:
         self.events += 1
         uid = pod["metadata"]["uid"]
         if kind == "DELETED":
-            self._versions.pop(uid, None)
             for share in self._shares.pop(uid, ()):
                 self._on_node[share.node].discard(uid)
-            return
-        self._take(uid, pod)
-        self._versions[uid] = pod["metadata"]["resourceVersion"]
+        else:
+            self._take(uid, pod)
+        self._versions[uid] = pod["metadata"]["resourceVersion"]  # only now: whoever waits reads the violations
 
     def _take(self, uid: str, pod: Pod) -> None:
         node = pod["spec"].get("nodeName")

@@ -66,9 +66,11 @@ def pending(name: str, memory_mib: int = 4096, **changes: Any) -> PodFact:
     return replace(made, **changes)
 
 
-def bound(name: str, node_name: str, card: int = 0, memory_mib: int = 4096, **changes: Any) -> PodFact:
+def bound(
+    name: str, node_name: str, card: int = 0, memory_mib: int = 4096, cores: int = 0, **changes: Any
+) -> PodFact:
     """A running GPU pod with an assignment on one card."""
-    cards = (AssignedCard(f"GPU-{node_name}-{card}", memory_mib, 0, whole=memory_mib == CARD_MIB),)
+    cards = (AssignedCard(f"GPU-{node_name}-{card}", memory_mib, cores, whole=memory_mib == CARD_MIB),)
     containers = (AssignedContainer("main", ContainerKind.APP, cards),)
     made = replace(
         pending(name, memory_mib),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.controller.cluster_facts import CARD_MIB, bound, inventory, ledger_of, node, pending
+from tests.controller.cluster_facts import CARD_MIB, bound, inventory, ledger_of, node, pending, request
 from vgpu import names
 from vgpu.core.facts import Identity, Phase, PodFact, Scheduling, Taint
 from vgpu.core.ledger import Ledger
@@ -53,6 +53,16 @@ def test_a_smaller_pod_of_lower_rank_goes_where_a_larger_one_does_not_fit() -> N
     ledger.put_pod(bound("old", "n1", memory_mib=HALF))
     large, small = pending("large", CARD_MIB, priority=5), pending("small", HALF)
     assert choose(ledger, large, small) == [("small", "n1")]
+
+
+def test_who_books_no_cores_finds_some_unbooked_when_it_comes() -> None:
+    """The next one, on the same card, would book all that are left."""
+    ledger = cluster("n1")
+    ledger.put_pod(bound("old", "n1", memory_mib=1000, cores=40))
+    coreless = pending("coreless", 1000, priority=5)
+    all_left, some_left = (pending(f"wants-{n}", 1000, request=request(1000, n)) for n in (60, 59))
+    assert choose(ledger, coreless, all_left) == [("coreless", "n1")]
+    assert choose(ledger, coreless, some_left) == [("coreless", "n1"), ("wants-59", "n1")]
 
 
 def test_the_limit_holds() -> None:

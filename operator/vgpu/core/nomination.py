@@ -17,7 +17,7 @@ from vgpu.core.facts import Identity, PodFact, Scheduling
 from vgpu.core.intree import obstacle
 from vgpu.core.placement import Placement, Policies, place
 from vgpu.core.request import PodRequest
-from vgpu.core.views import CardView, Holder, HolderState, NodeView
+from vgpu.core.views import CardView, Holder, HolderState, NodeView, Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,8 @@ def _better(one: Placement, other: Placement) -> bool:
 
 
 def take(scratch: dict[str, NodeView], pod: PodFact, placement: Placement) -> None:
-    """Count the pod as a holder: what is freed later by leaving pods does not make two fit now."""
+    """Count the pod as a holder: what is freed later by leaving pods does not make two fit now. It is not there
+    yet: where it books no cores, it must find some unbooked when it comes."""
     view = scratch[placement.node]
     if view.inventory is not None and view.inventory.identity is Identity.DEFERRED:
         del scratch[placement.node]  # one unconfirmed pod at a time
@@ -161,7 +162,10 @@ def take(scratch: dict[str, NodeView], pod: PodFact, placement: Placement) -> No
     scratch[placement.node] = replace(
         view,
         cards=tuple(_with_holder(card, pod, charges.get(card.fact.uuid)) for card in view.cards),
-        reservations=tuple(r for r in view.reservations if r.uid != pod.uid),
+        reservations=(
+            *(r for r in view.reservations if r.uid != pod.uid),
+            *(Reservation(pod.uid, uuid, 0, 0, 0, False, True) for uuid, c in charges.items() if c.coreless),
+        ),
         used_slots=view.used_slots + pod_slots(placement.containers),
     )
 
