@@ -271,7 +271,80 @@ def test_plans_show_who_waits_for_whom_and_what_must_come_back(server: Server, k
     assert code == 0, text
     lines = [line.split() for line in text.splitlines()]
     assert ["team/h-1", "Draining", "Pod", "h", "n1", "team/l", "1", "of", "1", "team/l", *RIGHT] in lines
-    assert ["team/rs-l", "ReplicaSet", "-", "1", "-", "team/h-1"] in lines
+    assert ["team/rs-l", "ReplicaSet", "-", "1", "?", "-", "team/h-1"] in lines
+    assert "What is still owed is not known: " in text, "the operator has no such page"
+
+
+def indebted(name: str, **pods: int) -> dict[str, Any]:
+    """A plan that is over, and what each workload has lost to it."""
+    reservation = {"uid": "u", "node": "n1", "card": "GPU-0", "slots": 1, "memoryMiB": 1, "cores": 0}
+    spec = {"owner": {"kind": "Pod", "name": "h", "uids": ["u"]}, "reservations": [reservation]}
+    debts = [
+        {"uid": f"uid-{who}", "kind": "Job", "namespace": "team", "name": who, "pods": lost}
+        for who, lost in pods.items()
+    ]
+    return {
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {**spec, "rule": "WithinQueue", "exact": True},
+        "status": {"phase": "Closed", "debts": debts},
+    }
+
+
+def test_plans_show_what_was_lost_and_what_of_it_is_still_owed(server: Server, kubeconfig: Path) -> None:
+    items = [indebted("h-1", train=4, tune=1), indebted("h-2", train=2)]
+    server.answers[f"/apis/{names.API_VERSION}/{names.PREEMPTION_PLURAL}"] = (200, {"items": items})
+    owed = [
+        {"plan": "team/h-1", "uid": "uid-train", "namespace": "team", "name": "train", "pods": 3},
+        {"plan": "team/h-2", "uid": "uid-train", "namespace": "team", "name": "train", "pods": 2},
+    ]
+    server.answers[f"{POD_PROXY}/debts"] = (200, {"leading": True, "debts": owed})
+    code, text = run(kubeconfig, "plans")
+    assert code == 0, text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["team/train", "Job", "-", "4", "3", "-", "team/h-1"] in lines
+    assert ["team/tune", "Job", "-", "1", "0", "-", "team/h-1"] in lines
+    assert ["team/train", "Job", "-", "2", "2", "-", "team/h-2"] in lines
+    assert "does not lead" not in text
+    code, text = run(kubeconfig, "plans", "-o", "json")
+    debts = [debt for plan in json.loads(text) for debt in plan["status"]["debts"]]
+    assert [(debt["pods"], debt["stillOwed"]) for debt in debts] == [(4, 3), (1, 0), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [
+        (status(403, "Forbidden", "cannot get pods/proxy"), "cannot get pods/proxy"),
+        ((200, {}), "is it of this version?"),
+        ((200, {"leading": True, "debts": [{"plan": "team/h-1"}]}), "is it of this version?"),
+    ],
+    ids=["forbidden", "empty", "other"],
+)
+def test_where_nobody_tells_what_is_owed_the_plans_are_shown_all_the_same(
+    server: Server, kubeconfig: Path, answer: tuple[int, Any], word: str
+) -> None:
+    server.answers[f"/apis/{names.API_VERSION}/{names.PREEMPTION_PLURAL}"] = (
+        200,
+        {"items": [indebted("h-1", train=4)]},
+    )
+    server.answers[f"{POD_PROXY}/debts"] = answer
+    code, text = run(kubeconfig, "plans")
+    assert code == 0, text
+    assert word in text
+    assert ["team/train", "Job", "-", "4", "?", "-", "team/h-1"] in [line.split() for line in text.splitlines()]
+    assert "stillOwed" not in run(kubeconfig, "plans", "-o", "json")[1]
+
+
+def test_a_replica_that_does_not_lead_may_know_of_debts_that_are_paid(server: Server, kubeconfig: Path) -> None:
+    items = [indebted("h-1", train=4)]
+    server.answers[f"/apis/{names.API_VERSION}/{names.PREEMPTION_PLURAL}"] = (200, {"items": items})
+    server.answers[f"{POD_PROXY}/debts"] = (200, {"leading": False, "debts": []})
+    assert "A replica that does not lead has answered" in run(kubeconfig, "plans")[1]
+
+
+def test_the_operator_is_not_asked_where_nothing_was_lost(server: Server, kubeconfig: Path) -> None:
+    server.answers[f"/apis/{names.API_VERSION}/{names.PREEMPTION_PLURAL}"] = (200, {"items": [indebted("h-1")]})
+    assert run(kubeconfig, "plans")[0] == 0
+    assert server.paths == [f"/apis/{names.API_VERSION}/{names.PREEMPTION_PLURAL}"]
 
 
 def test_queues_show_what_is_used_and_borrowed(server: Server, kubeconfig: Path) -> None:

@@ -51,7 +51,15 @@ async def bench(*nodes: str) -> AsyncIterator[Bench]:
 
     metrics = Metrics()
     metrics.observe("filter", 0.002)
-    sources = health.Sources(ledger, answers, metrics, snapshot, lambda: {"pods": GOOD}, lambda: it.problems)
+    sources = health.Sources(
+        ledger,
+        answers,
+        metrics,
+        snapshot,
+        lambda: {"pods": GOOD},
+        lambda: it.problems,
+        owed=lambda: {"leading": True, "debts": []},
+    )
     async with TestClient(TestServer(health.application(sources))) as client:
         it.client = client
         yield it
@@ -102,6 +110,13 @@ async def test_the_same_answer_is_a_table_for_people() -> None:
         assert status == 200
         assert "Reason:  ExclusiveHolder" in text
         assert any(line.split()[:2] == ["node-a", "no"] for line in text.splitlines())
+
+
+async def test_what_is_still_owed_is_a_page() -> None:
+    async with bench() as it:
+        status, text = await it.get("/debts")
+        assert (status, json.loads(text)) == (200, {"leading": True, "debts": []})
+        assert "/debts" in (await it.get("/"))[1]
 
 
 async def test_wrong_questions_get_clear_answers() -> None:

@@ -18,13 +18,14 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from vgpu import names
+from vgpu.api.preemption import GpuPreemption
 from vgpu.cli import questions
 from vgpu.cli.asking import Asking
 from vgpu.cli.show import patience, show
 from vgpu.errors import ConfigurationError, VgpuError
 from vgpu.kube.connection import load_connection
 from vgpu.report.explain import explain_sections
-from vgpu.report.objects import plan_sections, queue_sections
+from vgpu.report.objects import Owed, plan_sections, plan_values, queue_sections
 from vgpu.report.what_if import what_if_sections
 
 T = TypeVar("T")
@@ -125,10 +126,14 @@ def plans(
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="default: all", show_default=False)] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Who waits for whom: the plans that exist, and what must come back."""
-    found = _ask(context, lambda asking: questions.plans(asking, namespace), "asking the API server")
-    values = [plan.model_dump(mode="json", by_alias=True, exclude_none=True) for plan in found]
-    _give(values, output, lambda: show(plan_sections(found)))
+    """Who waits for whom: the plans that exist, what was lost to them, and what of it is still owed."""
+
+    async def ask(asking: Asking) -> tuple[list[GpuPreemption], Owed]:
+        found = await questions.plans(asking, namespace)
+        return found, await questions.owed(asking, found)
+
+    found, owed = _ask(context, ask, "asking the API server and the operator")
+    _give(plan_values(found, owed), output, lambda: show(plan_sections(found, owed)))
 
 
 @app.command()

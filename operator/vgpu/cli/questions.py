@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from vgpu.api.preemption import GpuPreemption
 from vgpu.api.queue import GpuQueue
 from vgpu.cli.asking import Asking, Question
 from vgpu.cli.manifests import Manifest, pod_of
-from vgpu.errors import ApiRefused, ConfigurationError
+from vgpu.errors import ApiRefused, ConfigurationError, VgpuError
+from vgpu.report.objects import Owed
 
 Document = dict[str, Any]
 DEFAULT_NAMESPACE = "default"
@@ -46,6 +48,22 @@ async def plans(asking: Asking, namespace: str) -> list[GpuPreemption]:
     path = f"/apis/{names.API_VERSION}/{scope}{names.PREEMPTION_PLURAL}"
     items = (await asking.api(Question(path))).get("items", ())
     return [GpuPreemption.model_validate(item) for item in items]
+
+
+async def owed(asking: Asking, plans: Iterable[GpuPreemption]) -> Owed:
+    """What is still owed for these plans. Only the operator knows: the plans say what was lost. Where it cannot be
+    asked, all else is shown."""
+    if not any(plan.status is not None and plan.status.debts for plan in plans):
+        return Owed({})
+    try:
+        answer = _document(await asking.operator(Question("/debts")))
+        pods = {(debt["plan"], debt["uid"]): int(debt["pods"]) for debt in answer["debts"]}
+    except VgpuError as error:
+        return Owed(note=f"What is still owed is not known: {error}")
+    except (KeyError, TypeError, ValueError):
+        return Owed(note="What is still owed is not known: the operator answers otherwise; is it of this version?")
+    follows = "A replica that does not lead has answered: fewer may be owed." if not answer.get("leading") else ""
+    return Owed(pods, follows)
 
 
 async def queues(asking: Asking) -> list[GpuQueue]:

@@ -195,9 +195,9 @@ class Operator:
 
     async def open(self) -> None:
         """Listen for plain HTTP. Raises ConfigurationError when the port cannot be had."""
-        asked = self.preemption.people.what_if()
+        asked, owed = self.preemption.people.what_if(), self.preemption.people.owed
         sources = health.Sources(
-            self.ledger, self.answers, self.metrics, self.snapshot, self.watches, self.problems, asked
+            self.ledger, self.answers, self.metrics, self.snapshot, self.watches, self.problems, asked, owed
         )
         host, port = self.settings.http_host, self.settings.http_port
         try:

@@ -1,4 +1,5 @@
-"""The operator's plain HTTP: is it alive, is its view whole, its metrics, why a pod waits, what would happen.
+"""The operator's plain HTTP: is it alive, is its view whole, its metrics, why a pod waits, what would happen,
+what is still owed.
 
 Enters: GET requests, and manifests of pods that do not exist. Leaves: text and JSON read from the ledger; nothing
 is ever changed or written. May not live here: what an answer says (controller.answers, controller.metrics).
@@ -26,6 +27,7 @@ LIMITS = Limits(shutdown_seconds=0.5)
 INDEX = """\
 /explain?pod=NAMESPACE/NAME  why a GPU pod waits, per node and card; &output=text for a terminal
 /what-if?pod=NAMESPACE/NAME  who would be evicted for it, and why; POST a pod's manifest as JSON: the same for it
+/debts                       what evicted work must still come back, plan by plan
 /nodes                       the nodes that are known here
 /nodes/NAME                  one node: its cards and who holds them
 /metrics                     for Prometheus
@@ -45,6 +47,7 @@ class Sources:
     watches: Callable[[], Mapping[str, WatchRow]]
     problems: Callable[[], list[str]]
     what_if: WhatIf | None = None
+    owed: Callable[[], dict[str, Any]] = dict
 
 
 def application(sources: Sources) -> web.Application:
@@ -59,6 +62,7 @@ def application(sources: Sources) -> web.Application:
     what_if = WhatIfPages(sources.what_if)
     app.router.add_get("/what-if", what_if.get)
     app.router.add_post("/what-if", what_if.post)
+    app.router.add_get("/debts", pages.debts)
     app.router.add_get("/nodes", pages.nodes)
     app.router.add_get("/nodes/{name}", pages.node)
     return app
@@ -116,6 +120,9 @@ class _Pages:
         if wants_text(request):
             return web.Response(text=await asyncio.to_thread(_answer_text, question))
         return web.Response(text=await asyncio.to_thread(_answer_json, question), content_type=JSON)
+
+    async def debts(self, request: web.Request) -> web.Response:
+        return web.Response(text=_json_text(self._sources.owed()), content_type=JSON)
 
     async def nodes(self, request: web.Request) -> web.Response:
         ledger = self._sources.ledger

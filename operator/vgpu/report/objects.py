@@ -1,6 +1,8 @@
-"""GpuPreemptions and GpuQueues, as the API server lists them, as tables."""
+"""GpuPreemptions and GpuQueues, as the API server lists them, as tables; with what the operator says is owed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from vgpu.api.preemption import ENDED, PARTIAL, GpuPreemption
 from vgpu.api.queue import Amounts, GpuQueue, QueueStatus
@@ -8,15 +10,41 @@ from vgpu.core.preempt.facts import PlanPhase
 from vgpu.report.sections import Section
 
 NAMED = 2
+UNKNOWN = "?"
 
 
-def plan_sections(plans: Iterable[GpuPreemption]) -> list[Section]:
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """What is still owed: pods by plan (NS/NAME) and uid of the workload; None = nobody knows. `note`: what is to
+    be known of that."""
+
+    pods: Mapping[tuple[str, str], int] | None = None
+    note: str = ""
+
+    def words(self, plan: str, uid: str) -> str:
+        """How many pods this plan owes to this workload."""
+        return UNKNOWN if self.pods is None else str(self.pods.get((plan, uid), 0))
+
+
+def plan_sections(plans: Iterable[GpuPreemption], owed: Owed) -> list[Section]:
     """One table of plans, those that wait first, and one of what must come back."""
     ordered = sorted(plans, key=lambda plan: (plan.status is not None and bool(plan.status.debts), _name(plan)))
     rows = tuple(_plan_row(plan) for plan in ordered)
     head = ("PLAN", "PHASE", "FOR", "NODES", "EVICTS", "ASKED TO GO", "WAITS FOR", "RULE", "LEAST")
     lines = () if rows else ("No plan exists: nobody waits for an eviction, and nothing has to come back.",)
-    return [Section("Plans", lines, head, rows), _debts(ordered)]
+    return [Section("Plans", lines, head, rows), _debts(ordered, owed)]
+
+
+def plan_values(plans: Iterable[GpuPreemption], owed: Owed) -> list[dict[str, Any]]:
+    """The plans as JSON values; each debt with the pods that are still owed (`stillOwed`), where that is known."""
+    values = [plan.model_dump(mode="json", by_alias=True, exclude_none=True) for plan in plans]
+    if owed.pods is None:
+        return values
+    for plan in values:
+        name = f"{plan['metadata']['namespace']}/{plan['metadata']['name']}"
+        for debt in plan.get("status", {}).get("debts", ()):
+            debt["stillOwed"] = owed.pods.get((name, debt["uid"]), 0)
+    return values
 
 
 def queue_sections(queues: Iterable[GpuQueue]) -> list[Section]:
@@ -61,13 +89,14 @@ def _phase(plan: GpuPreemption) -> str:
     return f"{status.phase.value}: {why[0]}" if why else status.phase.value
 
 
-def _debts(plans: Iterable[GpuPreemption]) -> Section:
+def _debts(plans: Iterable[GpuPreemption], owed: Owed) -> Section:
     rows = tuple(
         (
             f"{debt.namespace}/{debt.name}",
             debt.kind,
             debt.queue or "-",
             str(debt.pods),
+            owed.words(_name(plan), debt.uid),
             debt.rank or "-",
             _name(plan),
         )
@@ -75,8 +104,9 @@ def _debts(plans: Iterable[GpuPreemption]) -> Section:
         if plan.status is not None
         for debt in plan.status.debts
     )
-    head = ("WORKLOAD", "KIND", "QUEUE", "PODS LOST", "RANK", "LOST THEM TO PLAN")
-    return Section("What must come back", head=head, rows=rows)
+    head = ("WORKLOAD", "KIND", "QUEUE", "PODS LOST", "STILL OWED", "RANK", "LOST THEM TO PLAN")
+    lines = (owed.note,) if rows and owed.note else ()
+    return Section("What must come back", lines, head, rows)
 
 
 def _queue_row(queue: GpuQueue) -> tuple[str, ...]:

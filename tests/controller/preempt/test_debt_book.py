@@ -31,6 +31,16 @@ def test_the_oldest_debt_is_paid_first_and_its_plan_may_go() -> None:
     assert book.owed_since("job") == 200
 
 
+def test_each_plan_tells_what_it_still_owes_to_whom() -> None:
+    book = book_of(closed("young", 200, debt(pods=2)), closed("old", 100, debt(pods=3), debt("other")))
+    book.pay("job", 2)
+    book.settle("other")
+    assert sorted((plan, one.uid, one.pods) for plan, one in book.open_by_plan()) == [
+        ("team/old", "job", 1),
+        ("team/young", "job", 2),
+    ]
+
+
 def test_a_living_plan_is_never_among_the_paid() -> None:
     book = book_of(plan(debts=(debt(),)))
     book.pay("job")

@@ -127,6 +127,30 @@ def test_a_victim_that_is_gone_before_its_eviction_is_answered_is_owed_all_the_s
     play(scenario)
 
 
+def test_what_is_still_owed_is_told_plan_by_plan_until_it_is_back() -> None:
+    async def scenario(world: World) -> None:
+        fill(world)
+        process = await world.begin()
+        world.high("h", whole(2))
+        await world.until(lambda: world.bound("uid-h"), "h to be bound")
+        [plan] = process.preemption.book.all()
+        names = sorted(uid.removeprefix("uid-") for uid in world.api.evictions)
+        owed = [
+            {"plan": f"team/{plan.name}", "uid": f"job-{name}", "namespace": "team", "name": name, "pods": 1}
+            for name in names
+        ]
+        told = process.preemption.people.owed()
+        assert (told["leading"], sorted(told["debts"], key=lambda debt: debt["name"])) == (True, owed)
+        del world.api.pods["uid-h"]
+        world.pod("again", owner=names[0])
+        await world.pass_time(1)
+        world.low("again", owner=names[0])
+        await world.pass_time(3)
+        assert process.preemption.people.owed()["debts"] == owed[1:]
+
+    play(scenario)
+
+
 def test_the_plan_stands_before_anybody_goes_and_the_cards_are_held_meanwhile() -> None:
     async def scenario(world: World) -> None:
         fill(world)

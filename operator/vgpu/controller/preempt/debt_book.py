@@ -92,6 +92,11 @@ class DebtBook:
         entries = ((who, entry) for who, of_plan in self._of_creditor.items() for entry in of_plan.values())
         return [(who, replace(entry.debt, pods=entry.left)) for who, entry in entries if entry.left]
 
+    def open_by_plan(self) -> list[tuple[str, Debt]]:
+        """Every plan (NS/NAME) that owes something, with what is left of each of its debts."""
+        entries = (entry for of_plan in self._entries.values() for entry in of_plan.values())
+        return [(entry.plan, replace(entry.debt, pods=entry.left)) for entry in entries if entry.left]
+
     def debt(self, creditor: str) -> Debt | None:
         """Its oldest open debt."""
         oldest = next(iter(self._oldest_first(creditor)), None)

@@ -1,12 +1,13 @@
 """What people ask of preemption: why nobody is evicted, what would happen, how it stands. Answers only.
 
-Enters: plans, debts, what the planner found out. Leaves: words for /explain, the question behind /what-if, numbers
-for a scrape of the metrics. Nothing is changed here.
+Enters: plans, debts, what the planner found out. Leaves: words for /explain, the question behind /what-if, what
+/debts answers, numbers for a scrape of the metrics. Nothing is changed here.
 """
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from vgpu.controller.preempt.debt_book import DebtBook
 from vgpu.controller.preempt.plan_book import PlanBook
@@ -63,6 +64,14 @@ class ForPeople:
             debts=len(creditors),
             debt_pods=sum(debts.owed_pods(creditor) for creditor in creditors),
         )
+
+    def owed(self) -> dict[str, Any]:
+        """What must still come back, plan by plan, as JSON values; plans' objects tell what was lost, once."""
+        debts = [
+            {"plan": plan, "uid": debt.uid, "namespace": debt.namespace, "name": debt.name, "pods": debt.pods}
+            for plan, debt in self._parts.debts.open_by_plan()
+        ]
+        return {"leading": self._parts.leading(), "debts": debts}
 
     def what_if(self) -> WhatIf:
         """Answers what would happen, as the planner would decide."""
