@@ -74,6 +74,18 @@ def test_who_goes_already_does_not_go_again_and_nobody_is_judged_anew(monkeypatc
     assert len(pools) == 1
 
 
+def test_pods_that_different_things_keep_from_starting_are_told_of_their_own() -> None:
+    made, asked = full(), Deciding()
+    for uid, why in (("h0", "its gate"), ("h1", "its queue")):
+        made.marks[uid] = {"active": False, "inactive_why": why}
+    for uid, why in (("h0", "its gate"), ("h1", "its queue")):
+        world = made.world()
+        question = Question(world, (world.workloads[uid],), NOTHING_LEARNT, made.cluster.now_seconds, 1)
+        answer = asked.known_no(question) or asked.answer(question)
+        assert isinstance(answer, No)
+        assert answer.refusal.message.endswith(why)
+
+
 def test_a_no_is_said_by_what_was_made_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     made, asked, pools = full(cards=1), Deciding(), pools_made(monkeypatch)
     assert victims(ask(asked, made, "h0")) == ["l0"]

@@ -184,6 +184,14 @@ class TestMayPreemptAtAll:
         found = may_preempt(stand([make_queue(**queue)]), preemptor, NOW)
         assert (None if found is None else found.reason) is wanted
 
+    def test_who_could_not_be_scheduled_is_told_why(self) -> None:
+        preemptor = make_workload("w", active=False, inactive_why="its gate must be taken off first")
+        found = may_preempt(stand([make_queue()]), preemptor, NOW)
+        assert found is not None
+        assert found.refusal.message == (
+            "team/w could not be scheduled now whatever were free: its gate must be taken off first"
+        )
+
     def test_s83_nobody_is_evicted_before_the_waiting_time_is_over(self) -> None:
         standing = stand([make_queue(wait_before_seconds=300)])
         preemptor = make_workload("w", created_seconds=1000)

@@ -18,7 +18,8 @@ from vgpu.core.preempt.facts import Amounts, Gang, Limits, QueueFact, StopPolicy
 from vgpu.core.preempt.feasible import NodeUse
 from vgpu.core.preempt.queue_gate import QueueGate
 from vgpu.core.preempt.roster import Roster
-from vgpu.core.reasons import Reason
+from vgpu.core.reasons import Reason, Refusal
+from vgpu.core.request import Selection
 from vgpu.core.terms import GroupFact, OwnerRef, PodTerms
 
 
@@ -142,6 +143,64 @@ def test_a_waiting_pod_is_active_while_only_room_keeps_it_from_starting(
 ) -> None:
     it = told(replace(pending_pod("p"), **changes))
     assert it.roster.workloads["p"].active is want_active
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        (
+            {"gated": True, "terms": PodTerms(gates=frozenset({"vgpu.dev/gang", "a", "b"}))},
+            "its scheduling gates a, b must be taken off first, by whoever set them",
+        ),
+        ({"gated": True}, "its scheduling gate must be taken off first, by whoever set it"),
+        ({"request": None, "refusal": Refusal(Reason.INVALID_REQUEST, "vgpu-number is -1")}, "vgpu-number is -1"),
+        ({"request": None}, "what it asks for cannot be read; correct its limits"),
+        (
+            {"request": make_request(want(1, 90_000))},
+            "no card is as large as what it asks for; ask for less of each card",
+        ),
+        (
+            {
+                "request": replace(
+                    make_request(want(1)), selection=Selection(use_uuids=frozenset({"GPU-elsewhere"}))
+                )
+            },
+            "its annotations allow none of the cards that are large enough; let them allow more",
+        ),
+        (
+            {"request": make_request(want(3))},
+            "no node has as many cards that could take it; ask for fewer cards in one container",
+        ),
+        ({"terminating": True}, "it is being deleted"),
+        ({"queue": "unknown"}, "there is no GpuQueue unknown; create it, or let the pod name another"),
+    ],
+    ids=["active", "gates", "a gate", "refused", "unread", "large", "card", "cards", "deleted", "queue"],
+)
+def test_who_could_not_be_scheduled_is_told_what_keeps_it_and_what_to_do(
+    changes: dict[str, Any], why: str
+) -> None:
+    it = told(replace(pending_pod("p"), **changes))
+    assert it.roster.workloads["p"].inactive_why == why
+
+
+def test_who_could_not_be_scheduled_is_told_of_queues_on_hold_other_schedulers_and_missing_cards() -> None:
+    it = told(pending_pod("p"))
+    it.put_queue(QueueFact("default", stop_policy=StopPolicy.HOLD))
+    assert it.roster.workloads["p"].inactive_why == "queue default is on Hold; set its stopPolicy to None"
+    roster = Roster(it.ledger, "ours")
+    for uid, scheduler in (("a", "ours"), ("b", "theirs")):
+        pod = pending_pod(uid, scheduler_name=scheduler)
+        it.ledger.put_pod(pod)
+        roster.put_pod(pod)
+    why = {uid: pod.inactive_why for uid, pod in roster.workloads.items()}
+    assert why["a"].startswith("no node lists a card; start agents on the GPU nodes")
+    assert why["b"].startswith("it names the scheduler theirs, and not this operator's")
+
+
+def test_who_holds_cards_needs_no_such_words() -> None:
+    it = told(bound_pod("p", holds(share("GPU-0")), terminating=True))
+    assert (it.roster.workloads["p"].active, it.roster.workloads["p"].inactive_why) == (True, "")
 
 
 def test_a_pod_that_another_scheduler_places_is_not_active() -> None:

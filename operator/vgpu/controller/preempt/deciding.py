@@ -145,8 +145,8 @@ def _rights(pod: Workload, world: DecisionWorld, now_seconds: int) -> Hashable:
     age = (pod.created_seconds, pod.uid) if by_age else ()
     waits_until = 0 if queue is None else pod.created_seconds + queue.wait_before_seconds
     waits = waits_until if waits_until > now_seconds else 0
-    entitled = pod.uid in world.standing.entitled
-    return (pod.queue, pod.priority, entitled, pod.gang, pod.preempt_never, pod.active, age, waits, pod.claim)
+    entitled, active = pod.uid in world.standing.entitled, (pod.active, pod.inactive_why)
+    return (pod.queue, pod.priority, entitled, pod.gang, pod.preempt_never, active, age, waits, pod.claim)
 
 
 def _shape(question: Question) -> Hashable:

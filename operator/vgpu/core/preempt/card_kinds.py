@@ -13,12 +13,13 @@ from vgpu.core.facts import CardFact
 from vgpu.core.preempt.amounts import claim_of, could_take
 from vgpu.core.preempt.facts import Amounts
 from vgpu.core.recount import INDEX_PREFIX
-from vgpu.core.request import PodRequest
+from vgpu.core.request import PodRequest, Selection
 
 _Kind = tuple[int, int, str, str]
 _Layout = frozenset[tuple[_Kind, int]]
 _NO_CARDS: Mapping[str, CardFact] = {}
 _REMEMBERED = 10_000
+_TOO_MANY = "no node has as many cards that could take it; ask for fewer cards in one container"
 
 
 class CardKinds:
@@ -77,6 +78,22 @@ class CardKinds:
             memory[request] = claim_of(request, self._every_card() if by_uuid else self._samples.values())
         return memory[request]
 
+    def too_large(self, request: PodRequest | None) -> str:
+        """Why nothing can take the pod whatever becomes free, and what to do; "" where something can, or it asks
+        for nothing that can be read."""
+        if request is None:
+            return ""
+        return self._no_card_for(request) or self.no_node_for(request)
+
+    def _no_card_for(self, request: PodRequest) -> str:
+        if self.claim(request) is not None:
+            return ""
+        if not self._samples:
+            return "no node lists a card; start agents on the GPU nodes, see kubectl get gpunodeinventory"
+        if self.claim(replace(request, selection=Selection())) is not None:
+            return "its annotations allow none of the cards that are large enough; let them allow more"
+        return "no card is as large as what it asks for; ask for less of each card"
+
     def no_node_for(self, request: PodRequest | None) -> str:
         """Why no node is large enough whatever becomes free on it, or "": none has as many cards that could take
         the pod as one of its containers asks for. Neither health nor UUIDs that it names count."""
@@ -86,7 +103,7 @@ class CardKinds:
             if len(self._node_for) >= _REMEMBERED:
                 self._node_for.clear()
             self._node_for[request] = any(self._is_enough(layout, request) for layout in self._layouts)
-        return "" if self._node_for[request] else "no node has as many cards that could take it"
+        return "" if self._node_for[request] else _TOO_MANY
 
     def _is_enough(self, layout: _Layout, request: PodRequest) -> bool:
         selection = replace(request.selection, use_uuids=frozenset(), nouse_uuids=frozenset())

@@ -58,7 +58,8 @@ def may_preempt(standing: Standing, preemptor: Workload, now_seconds: int) -> No
     if preemptor.preempt_never:
         return no(Reason.PREEMPTION_NEVER, f"{preemptor.pod} has preemptionPolicy Never: it waits for room")
     if not preemptor.active:
-        return no(Reason.NOT_ACTIVE, f"{preemptor.pod} could not be scheduled now whatever were free")
+        why = preemptor.inactive_why or f"see kubectl vgpu explain {preemptor.pod}"
+        return no(Reason.NOT_ACTIVE, f"{preemptor.pod} could not be scheduled now whatever were free: {why}")
     until = preemptor.created_seconds + queue.wait_before_seconds
     if now_seconds < until:
         wait = until - now_seconds

@@ -162,6 +162,8 @@ class Workload:
     """It holds cards: bound or booked, and not ended."""
     terminating: bool = False
     active: bool = True
+    inactive_why: str = ""
+    """Why it is not active, and what to do."""
     preempt_never: bool = False
     """preemptionPolicy Never: it may wait and may not evict."""
     started_seconds: int | None = None

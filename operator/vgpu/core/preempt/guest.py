@@ -29,5 +29,5 @@ def _workload(world: DecisionWorld, pod: PodFact, queue: str) -> Workload:
     for name, view in world.views.items():
         cards.put(name, view.inventory.cards if view.inventory is not None else ())
     claim = cards.claim(pod.request) if pod.request is not None else None
-    too_large = cards.no_node_for(pod.request)
+    too_large = cards.too_large(pod.request)
     return workload_of(pod, Around(queue, world.standing.queues.get(queue), claim, {}, inactive=too_large))

@@ -282,7 +282,7 @@ class Roster:
             cards=self._cards.cards_of(pod.node or (booking.node if booking is not None else "")),
             booking=booking,
             group=self._gangs.terms(pod.uid),
-            inactive=self._marks.inactive.get(pod.uid, "") or self._cards.no_node_for(pod.request),
+            inactive=self._marks.inactive.get(pod.uid, "") or self._cards.too_large(pod.request),
             evicted=pod.uid in self._marks.evicted,
             evictions=self._marks.evictions_of(pod.uid, terms.owner.uid),
             ours=self._scheduler_name in ("", pod.scheduler_name),

@@ -15,6 +15,7 @@ from vgpu.core.preempt.amounts import held_amounts
 from vgpu.core.preempt.facts import NOTHING, Amounts, QueueFact, StopPolicy, Workload
 from vgpu.core.preempt.gang_book import ALONE, GroupTerms
 from vgpu.core.terms import PodTerms
+from vgpu.core.wanted import plural_s
 
 _UNSAID = PodTerms()
 
@@ -23,7 +24,8 @@ _UNSAID = PodTerms()
 class Around:
     """What a pod's workload depends on beside the pod. `cards`: of the node that it is on, by name; `claim` None:
     no card of the cluster can take it. `queue_fact` None: there is no such queue. `inactive`: why it could not be
-    scheduled now, as others found out, or "". `evicted`: its eviction was accepted. `ours`: it is our scheduler's.
+    scheduled now, as others found out, and what to do, or "". `evicted`: its eviction was accepted. `ours`: it is
+    our scheduler's.
     """
 
     queue: str
@@ -50,6 +52,7 @@ def workload_of(pod: PodFact, around: Around) -> Workload:
     held = _held(pod, around)
     claim = around.claim if around.claim is not None else held or NOTHING
     group = around.group
+    why = _why_not(pod, terms, around)
     return Workload(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -65,7 +68,8 @@ def workload_of(pod: PodFact, around: Around) -> Workload:
         node=pod.node or (around.booking.node if around.booking is not None else None),
         running=running,
         terminating=pod.terminating or around.evicted,
-        active=running or _could_start(pod, terms, around),
+        active=running or not why,
+        inactive_why="" if running else why,
         preempt_never=terms.preempt_never,
         started_seconds=terms.started_seconds,
         checkpoint_seconds=terms.checkpoint_seconds,
@@ -94,11 +98,30 @@ def _assigned_by_us(pod: PodFact, around: Around) -> bool:
     return around.booking is not None
 
 
-def _could_start(pod: PodFact, terms: PodTerms, around: Around) -> bool:
-    """What waits is active while nothing but room (and its own gang) keeps it from starting."""
-    if pod.request is None or pod.terminating or not around.ours or around.claim is None or around.inactive:
-        return False
-    if around.queue_fact is None or around.queue_fact.stop_policy is not StopPolicy.NONE:
-        return False
-    gates = terms.gates - {names.GANG_GATE}
-    return not gates and (not pod.gated or bool(terms.gates))
+def _why_not(pod: PodFact, terms: PodTerms, around: Around) -> str:
+    """What waits is active while nothing but room (and its own gang) keeps it from starting: "". Else what does,
+    and what to do."""
+    if pod.request is None:
+        return pod.refusal.message if pod.refusal else "what it asks for cannot be read; correct its limits"
+    if pod.terminating:
+        return "it is being deleted"
+    if not around.ours:
+        return f"it names the scheduler {pod.scheduler_name}, and not this operator's; name that in schedulerName"
+    return around.inactive or _queue_stops(around) or _gates_hold(pod, terms)
+
+
+def _queue_stops(around: Around) -> str:
+    if around.claim is None:
+        return "no card can take it; ask for less of each card"
+    if around.queue_fact is None:
+        return f"there is no GpuQueue {around.queue}; create it, or let the pod name another"
+    policy = around.queue_fact.stop_policy
+    return "" if policy is StopPolicy.NONE else f"queue {around.queue} is on {policy}; set its stopPolicy to None"
+
+
+def _gates_hold(pod: PodFact, terms: PodTerms) -> str:
+    foreign = sorted(terms.gates - {names.GANG_GATE})
+    if not foreign and (not pod.gated or terms.gates):
+        return ""
+    named = f"gate{plural_s(len(foreign))} {', '.join(foreign)}" if foreign else "gate"
+    return f"its scheduling {named} must be taken off first, by whoever set {'them' if foreign[1:] else 'it'}"
