@@ -6,6 +6,7 @@ VgpuError
 ├── ApiError                the API server gave an answer that is not success
 │   ├── ApiRefused          a definite no (4xx but 408 and 429): nothing was written
 │   └── ApiUnavailable      429, 5xx or no connection: nothing is known to be written, try again later
+│       └── StreamSilent    a stream that was answered brought nothing for as long as one waits: open it again
 ├── OutcomeUnknown          the request was sent and no answer came: it may have been carried out
 ├── NotLeading              a write was asked for while this process may not write
 └── SourceError             the cards of a node could not be read
@@ -49,6 +50,10 @@ class ApiUnavailable(ApiError):
     def __init__(self, status: int, reason: str, message: str, retry_after_seconds: float = 0) -> None:
         super().__init__(status, reason, message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class StreamSilent(ApiUnavailable):
+    """A stream that was answered brought nothing for as long as one waits: nothing may have happened."""
 
 
 class OutcomeUnknown(VgpuError):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kube.fake_api import FakeApi, Fault
 from vgpu.controller.pki import create_authority
-from vgpu.errors import ApiRefused, ApiUnavailable, ConfigurationError, OutcomeUnknown
+from vgpu.errors import ApiRefused, ApiUnavailable, ConfigurationError, OutcomeUnknown, StreamSilent
 from vgpu.kube.client import ApiClient, WriteRequest
 from vgpu.kube.connection import Connection, load_connection
 
@@ -121,7 +121,7 @@ async def test_stream_refused_is_told_before_the_first_line(api: FakeApi, client
 
 async def test_silent_stream_is_unavailable(api: FakeApi, client: ApiClient) -> None:
     async with client.stream(PODS, {"watch": "1", "resourceVersion": "100"}, silence_seconds=0.05) as lines:
-        with pytest.raises(ApiUnavailable, match=re.compile("time", re.IGNORECASE)):
+        with pytest.raises(StreamSilent, match=re.compile("time", re.IGNORECASE)):
             async for _ in lines:
                 pass
 

@@ -152,6 +152,17 @@ async def test_silent_watch_is_opened_again_from_where_it_was(api: FakeApi, clie
         assert reflector.state.relists == 0
 
 
+async def test_a_watch_that_is_merely_quiet_is_no_interruption(
+    api: FakeApi, client: ApiClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "vgpu.kube.reflector")
+    async with reflecting(client, silence_seconds=0.05) as (reflector, _):
+        await until(lambda: api.count("GET", "watch=") >= 3, "opened again")
+        assert (reflector.state.connected, reflector.state.problem) == (True, "")
+    told = [(record.levelname, record.message) for record in caplog.records]
+    assert set(told) == {("DEBUG", f"watch silent, opened again path={PATH}")}
+
+
 async def test_server_that_ends_each_watch_at_once_is_not_hammered(api: FakeApi, client: ApiClient) -> None:
     """Nothing is drawn from the bound here, so that the test is quick; what counts is that the bound grows."""
     api.end_watches_at_once = True

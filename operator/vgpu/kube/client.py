@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import aiohttp
 from yarl import URL
 
-from vgpu.errors import ApiUnavailable, MalformedObject, OutcomeUnknown
+from vgpu.errors import ApiUnavailable, MalformedObject, OutcomeUnknown, StreamSilent
 from vgpu.kube.answers import raise_failure
 from vgpu.kube.connection import UNREADABLE, Connection, load_connection
 
@@ -130,7 +130,8 @@ class ApiClient:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Read an endless answer line by line, without line ends. Ends when the server ends it.
 
-        Raises ApiRefused, and ApiUnavailable also when nothing came for `silence_seconds` or the connection broke.
+        Raises ApiRefused, ApiUnavailable also when the connection broke, and StreamSilent, which is one, when
+        nothing came for `silence_seconds`.
         """
         headers = await self._authorization()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence_seconds)
@@ -174,6 +175,8 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
                 parts, size_bytes = [piece], len(piece)
             if size_bytes > LINE_LIMIT_BYTES:
                 raise MalformedObject(f"a line of the stream is longer than {LINE_LIMIT_BYTES} bytes")
+    except aiohttp.ServerTimeoutError as error:
+        raise StreamSilent(0, type(error).__name__, _told(error)) from error
     except (aiohttp.ClientError, OSError) as error:
         raise _unreachable(error) from error
     # What follows the last line feed is a line that was cut off: never given out.

@@ -1,9 +1,10 @@
 """One list + watch that keeps a sink in step with the API server for ever.
 
 Enters: raw objects of one path. Leaves: the sink's put, drop, malformed, synced, and a state for readiness and
-metrics. Any failure is a reason to wait and go on, never an end. After a lost connection the watch resumes; after
-410 anywhere (the watch, its ERROR event, an expired page token) all is listed anew and the difference folded.
-May not live here: what an object means, writes.
+metrics. Any failure is a reason to wait and go on, never an end. After a lost connection the watch resumes, and
+so it does, as a matter of course, when nothing came for a while; after 410 anywhere (the watch, its ERROR event,
+an expired page token) all is listed anew and the difference folded. May not live here: what an object means,
+writes.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from vgpu.errors import ApiError, ApiRefused, ApiUnavailable, MalformedObject
+from vgpu.errors import ApiError, ApiRefused, ApiUnavailable, MalformedObject, StreamSilent
 from vgpu.kube.answers import status_of
 from vgpu.kube.backoff import Backoff
 from vgpu.kube.client import ApiClient
@@ -112,6 +113,8 @@ class Reflector(Generic[T]):
             if not self._version:
                 await self._list()
             await self._watch()
+        except StreamSilent:
+            logger.debug("watch silent, opened again path=%s", self._spec.path)
         except ApiError as error:
             asked_seconds = error.retry_after_seconds if isinstance(error, ApiUnavailable) else 0.0
             self._failed(error)
