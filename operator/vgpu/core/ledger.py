@@ -39,7 +39,7 @@ class Ledger:
         self._bookings: dict[str, Booking] = {}
         self._booked_while_bound: set[str] = set()
         self._nominations: dict[str, Placement] = {}
-        self.plans = PlanHolds(self._pending.__contains__, self._touch_all)
+        self.plans = PlanHolds(self._pending.__contains__, self._touch_all, self._pods.get)
         self._views: dict[str, NodeView] = {}
 
     @property
@@ -245,7 +245,7 @@ class Ledger:
 
     def _arrive(self, before: PodFact | None, fact: PodFact) -> None:
         if self._site(fact.node).fold(fact, before):
-            self._touch(fact.node)
+            self._touch_all(self.plans.nodes_of(fact.uid) | {fact.node})
 
     def _leave(self, fact: PodFact) -> None:
         if self._site(fact.node).drop_pod(fact.uid):

@@ -12,11 +12,13 @@ from vgpu.core.facts import InventoryFact, NodeFact, PodFact
 from vgpu.core.ledger import Ledger
 from vgpu.core.placement import Placement, Policies, place
 from vgpu.core.preempt.facts import NodeReservation, OwnerKind, PlanFact, PlanPhase, Victim
+from vgpu.core.preempt.gang_seats import GangNow, succeeded
 from vgpu.core.preempt.plan import (
     Action,
     Advance,
     End,
     Evict,
+    GiveUp,
     Nominate,
     OwnerPod,
     OwnerState,
@@ -25,12 +27,14 @@ from vgpu.core.preempt.plan import (
     Progress,
     Spare,
     Step,
+    Succeed,
     VictimState,
     hold_of,
     key_of,
 )
-from vgpu.core.preempt.plan_step import next_actions, spared_by
+from vgpu.core.preempt.plan_step import given_up_by, next_actions, spared_by
 from vgpu.core.preempt.reservations import PlanHold, without_plans
+from vgpu.core.preempt.seating import Member
 from vgpu.core.recount import reservations_of
 from vgpu.core.request import PodRequest
 from vgpu.core.views import CardView, NodeView
@@ -84,6 +88,8 @@ class PlanCluster:
         self.units: dict[str, str] = {}
         self.ends: dict[str, End] = {}
         self.taken_over: dict[str, str] = {}
+        self.gangs: dict[str, str] = {}
+        self.minimums: dict[str, int] = {}
         self.look_elsewhere = False
         self._generation = 0
         self.restart()
@@ -112,6 +118,11 @@ class PlanCluster:
     def wait(self, uid: str, request: PodRequest, **fields: object) -> PodFact:
         """A pod that is pending."""
         return self.put(pending_pod(uid, request, unschedulable=True, **fields))
+
+    def member(self, uid: str, gang: str, request: PodRequest) -> PodFact:
+        """A pod that is pending, of the gang for which there is a plan under this owner's name."""
+        self.gangs[uid] = gang
+        return self.wait(uid, request)
 
     def gone(self, uid: str) -> None:
         """The pod's object is deleted."""
@@ -192,6 +203,9 @@ class PlanCluster:
             assert placement is not None, f"{owner} does not fit without {victims}"
             members = [(owner, placement)]
         self._generation += 1
+        if len(members) > 1:
+            self.gangs |= {uid: owner for uid, _ in members}
+            self.minimums.setdefault(owner, len(members))
         cards = [NodeReservation(p.node, r) for uid, p in members for r in reservations_of(((uid, p),))]
         plan = PlanFact(
             uid=f"uid-{owner}-{self._generation}",
@@ -221,7 +235,20 @@ class PlanCluster:
             limits=self.limits,
             elsewhere=self._elsewhere(uids) if self.look_elsewhere else (),
             taken_over_by=self.taken_over.get(key_of(plan), ""),
+            gang=self.gang(plan),
         )
+
+    def gang(self, plan: PlanFact) -> GangNow | None:
+        """The gang of the plan's owner while any of it runs or waits."""
+        pods = [pod for uid, pod in self.pods.items() if self.gangs.get(uid) == plan.owner_name]
+        pods = [pod for pod in pods if not pod.terminating]
+        if plan.owner_kind is OwnerKind.POD or not pods:
+            return None
+        waiting = [pod for pod in pods if not pod.node]
+        lacks = max(0, self.minimums[plan.owner_name] - (len(pods) - len(waiting)))
+        free = [pod for pod in waiting if pod.uid not in plan.owner_uids and not self.ledger.booking(pod.uid)]
+        spare = tuple(Member(pod.uid, pod.request) for pod in free if pod.request)
+        return GangNow(lacks, len(waiting) >= lacks, spare)
 
     def step(self, plan: PlanFact, *, most: int = 1000) -> Step:
         """One step, of which at most `most` actions are carried out before the process dies."""
@@ -230,9 +257,9 @@ class PlanCluster:
         step = next_actions(plan, self.world(plan), self.progress.get(key, Progress()), self.now_seconds)
         self.progress[key] = step.progress
         if not any(isinstance(action, End) for action in step.actions):
-            self.ledger.plans.put(hold_of(plan, spared_by(step)))
+            self.ledger.plans.put(hold_of(plan, spared_by(step), given_up_by(step)))
         for action in step.actions[:most]:
-            self._carry_out(key, action)
+            self._carry_out(key, action, step)
         return step
 
     def settle(self, *, rounds: int = 30) -> None:
@@ -251,12 +278,16 @@ class PlanCluster:
             if held is not None and not pod.node:
                 self.try_bind(pod.uid, held.node)
 
-    def _carry_out(self, key: str, action: Action) -> None:
+    def _carry_out(self, key: str, action: Action, step: Step) -> None:
         plan = self.plans.get(key)
         if isinstance(action, Evict):
             self.evict(action.uid)
         elif isinstance(action, Nominate):
             self.ledger.nominate(action.uid, action.placement.node, action.placement)
+        elif isinstance(action, Succeed):
+            assert plan is not None
+            self.plans[key] = plan = succeeded(plan, {action.lost: action.uid})
+            self.ledger.plans.put(hold_of(plan, spared_by(step), given_up_by(step)))
         elif isinstance(action, Advance):
             assert plan is not None
             going = [v.uid for v in plan.victims if v.uid not in self.pods or self.pods[v.uid].terminating]
@@ -269,7 +300,7 @@ class PlanCluster:
             for uid in action.release:
                 self.evict(uid)
         else:
-            assert isinstance(action, Spare)
+            assert isinstance(action, Spare | GiveUp)
 
     def _owner(self, uid: str) -> OwnerPod:
         pod = self.pods.get(uid)

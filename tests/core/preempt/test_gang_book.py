@@ -76,3 +76,27 @@ def test_who_listens_is_told_only_of_changes() -> None:
     found.drop_other("launcher")
     found.drop_other("launcher")
     assert sum(told) == 2
+
+
+def test_a_podgroup_is_not_known_before_it_was_seen_and_is_dissolved_once_it_was_seen_to_go() -> None:
+    found, key = GangBook(), NAME.key
+    found.put_member("w1", NAME, None)
+    assert (found.is_known(key), found.is_dissolved(key)) == (False, False)
+    found.drop_group(key)
+    assert (found.is_known(key), found.is_dissolved(key)) == (False, False)
+    found.put_group(GroupFact(NAME, 3))
+    assert (found.is_known(key), found.is_dissolved(key)) == (True, False)
+    found.drop_group(key)
+    assert (found.is_known(key), found.is_dissolved(key)) == (True, True)
+    found.put_group(GroupFact(NAME, 3))
+    assert not found.is_dissolved(key)
+    found.drop_group(key)
+    found.drop_member("w1")
+    found.put_member("w2", NAME, None)
+    assert (found.is_known(key), found.is_dissolved(key)) == (False, False)
+
+
+def test_what_pods_say_by_label_needs_no_podgroup() -> None:
+    found, name = GangBook(), GroupName(GroupSource.LABEL, "team", "g")
+    found.put_member("w1", name, 2)
+    assert (found.is_known(name.key), found.is_dissolved(name.key)) == (True, False)

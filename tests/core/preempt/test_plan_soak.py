@@ -66,6 +66,11 @@ def test_t2_fails_when_a_restart_forgets_what_plans_hold(monkeypatch: pytest.Mon
     assert "T2" in first_failure()
 
 
+def test_t2_fails_when_the_empty_seats_of_a_gang_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PlanHolds, "_is_empty", lambda *given: False)
+    assert "T2" in first_failure()
+
+
 def test_t2_fails_when_victims_are_spared_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needed, "fits_later", lambda *given: True)
     assert "T2" in first_failure()
@@ -74,6 +79,11 @@ def test_t2_fails_when_victims_are_spared_without_a_look(monkeypatch: pytest.Mon
 def test_t3_fails_when_reservations_outlive_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PlanHolds, "_counts", lambda *given: True)
     assert "T3" in first_failure()
+
+
+def test_t4_fails_when_nobody_takes_an_empty_seat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(situation, "takers", lambda *given: {})
+    assert "T4" in first_failure()
 
 
 def test_t4_fails_when_free_cards_are_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,14 +15,21 @@ MOST_NOMINATIONS = 3
 
 
 def _owner_bound(state: Situation) -> End | None:
-    if state.owners(OwnerState.WAITING, OwnerState.BOOKED, OwnerState.GONE):
+    if state.owners(OwnerState.WAITING, OwnerState.BOOKED) or state.empty.kept or state.empty.lost:
+        return None
+    if state.world.gang is None and state.owners(OwnerState.GONE):
         return None
     return End(PlanEnd.OWNER_BOUND, f"{state.plan.owner_name} is bound")
 
 
 def _owner_gone(state: Situation) -> End | None:
-    """A gang that lost one of the members that the plan is for is no longer what was decided on."""
-    if not state.owners(OwnerState.GONE):
+    """A gang's seats wait for those who replace its members. Where those are whole who take none of them, or one
+    is lost that had been bound, it is no longer what was decided on."""
+    gang = state.world.gang
+    if gang is None and not state.owners(OwnerState.GONE):
+        return None
+    others = gang is not None and bool(state.empty.kept) and not state.takers and gang.whole
+    if gang is not None and not others and not state.empty.lost:
         return None
     left = bool(state.owners(OwnerState.WAITING, OwnerState.BOOKED))
     return End(
@@ -43,6 +50,8 @@ def _room_elsewhere(state: Situation) -> End | None:
     waiting = {pod.uid for pod in state.owners(OwnerState.WAITING)}
     if not waiting or {uid for uid, _ in state.world.elsewhere} != waiting or state.sent or state.cards_free:
         return None
+    if state.empty.kept:
+        return None  # that the others fit there is no room for the gang
     nodes = ", ".join(sorted({placement.node for _, placement in state.world.elsewhere}))
     return End(PlanEnd.ROOM_ELSEWHERE, f"room without evictions on {nodes}")
 
@@ -71,6 +80,8 @@ def _cards_lost(state: Situation) -> End | None:
 
 
 def _victim_changed(state: Situation) -> End | None:
+    if state.empty.kept:
+        return None  # nobody goes meanwhile, and a gang that is not whole has no rights to look at
     changed = {v.uid: state.world.victims[v.uid].objection for v in state.needed or ()}
     objections = {uid: text for uid, text in changed.items() if text}
     if not objections:
@@ -101,10 +112,23 @@ def _stuck(state: Situation) -> End | None:
     return End(PlanEnd.VICTIM_STUCK, text, replan=True, stuck=stuck)
 
 
+def _not_whole_in_time(state: Situation) -> End | None:
+    """Whoever of it is bound already is for others to judge: nobody may be missing it."""
+    clocks = state.clocks
+    since = min((one for one in (clocks.empty_seconds, clocks.drained_seconds) if one is not None), default=None)
+    if not state.empty.kept or state.takers or since is None:
+        return None
+    if state.now_seconds < since + state.world.limits.hold_timeout_seconds:
+        return None
+    lacks = len(state.empty.kept)
+    text = f"nobody came in time for {lacks} pods of {state.plan.owner_name} that are gone; what was held is free"
+    return End(PlanEnd.HOLD_EXPIRED, text, stuck=state.stuck)
+
+
 def _hold_expired(state: Situation) -> End | None:
-    since = state.drained.drained_seconds
-    if state.owners(OwnerState.BOOKED):
-        return None  # its outcome is not known yet
+    since = state.clocks.drained_seconds
+    if state.owners(OwnerState.BOOKED) or state.empty.kept:
+        return None  # the outcome is not known yet
     if since is None or state.now_seconds < since + state.world.limits.hold_timeout_seconds:
         return None
     bound = frozenset(pod.uid for pod in state.owners(OwnerState.BOUND))
@@ -119,7 +143,7 @@ def _hold_expired(state: Situation) -> End | None:
 
 def _bind_failed(state: Situation) -> End | None:
     """Asked after the last nomination has had its answer."""
-    if state.progress.nominations < MOST_NOMINATIONS or state.sent or not state.cards_free:
+    if state.progress.nominations < MOST_NOMINATIONS or state.sent or not state.cards_free or state.empty.kept:
         return None
     bound = frozenset(pod.uid for pod in state.owners(OwnerState.BOUND))
     if bound:
@@ -145,6 +169,7 @@ ENDINGS: tuple[Callable[[Situation], End | None], ...] = (
     _victim_changed,
     _budget,
     _stuck,
+    _not_whole_in_time,
     _hold_expired,
     _bind_failed,
 )

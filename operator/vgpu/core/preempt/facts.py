@@ -247,7 +247,8 @@ class Debt:
 class PlanFact:
     """One GpuPreemption. `created_seconds` is when it was created; `generation` orders plans of one owner.
 
-    `records`: by uid of a bare pod whose owner allows its eviction, how it is created again.
+    `records`: by uid of a bare pod whose owner allows its eviction, how it is created again. `successors`: (uid in
+    the spec, uid of the pod that has its seat now); all other fields name those who sit now.
     """
 
     uid: str
@@ -268,3 +269,4 @@ class PlanFact:
     records: tuple[tuple[str, str], ...] = ()
     partial: str = ""
     """What its object says of a gang of which too few are bound; "" = nothing."""
+    successors: tuple[tuple[str, str], ...] = ()

@@ -45,6 +45,7 @@ class GangBook:
         self._members = UidIndex()
         self._classes: dict[str, int] = {}
         self._others = UidIndex()
+        self._dissolved: set[str] = set()
         self.others_changed: Callable[[], None] = lambda: None
         """Called when such a pod came or went: no change of a pod with cards shows it."""
 
@@ -80,11 +81,13 @@ class GangBook:
     def put_group(self, fact: GroupFact) -> Collection[str]:
         """A PodGroup is there, like this."""
         self._facts[fact.name.key] = fact
+        self._dissolved.discard(fact.name.key)
         return self._settle_key(fact.name.key)
 
     def drop_group(self, key: str) -> Collection[str]:
         """A PodGroup is gone."""
-        self._facts.pop(key, None)
+        if self._facts.pop(key, None) is not None and key in self._entries:
+            self._dissolved.add(key)
         return self._settle_key(key)
 
     def put_class(self, name: str, priority: int | None) -> Collection[str]:
@@ -111,6 +114,16 @@ class GangBook:
         """The group's PodGroup, if one was seen."""
         return self._facts.get(key)
 
+    def is_known(self, key: str) -> bool:
+        """False for a group whose PodGroup has not been seen yet: after a start its pods may come before it."""
+        entry = self._entries.get(key)
+        labelled = entry is not None and entry.name.source is GroupSource.LABEL
+        return labelled or key in self._facts or key in self._dissolved
+
+    def is_dissolved(self, key: str) -> bool:
+        """True for a group with pods whose PodGroup was seen to go."""
+        return key in self._dissolved
+
     def _put_other(self, uid: str, key: str) -> Collection[str]:
         before = self._others.key(uid)
         if before == key:
@@ -127,6 +140,7 @@ class GangBook:
         self._members.drop(uid)
         if not self._members.of(key):
             del self._entries[key]
+            self._dissolved.discard(key)
             return ()
         return self._settle(entry)
 

@@ -5,20 +5,25 @@ there was room. Leaves: states, refusals for members that may not start alone, w
 one owner; no clock, no I/O. What it remembers may be lost: members are then refused until they are sent anew.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from vgpu.core.facts import PodFact
 from vgpu.core.ledger import Ledger
 from vgpu.core.preempt.facts import Gang, Workload
+from vgpu.core.preempt.gang_book import GangBook
+from vgpu.core.preempt.gang_seats import GangNow
 from vgpu.core.preempt.gang_state import GangState, Rules, gang_state, starts_with, why_not_alone
 from vgpu.core.preempt.reservations import PlanHold
+from vgpu.core.preempt.seating import Member
 from vgpu.core.reasons import Refusal
 
 
 class GangRoster(Protocol):
-    """What is asked of the roster."""
+    """What is asked of the roster. `gangs`: what groups mean."""
+
+    gangs: GangBook
 
     def gang_of(self, uid: str) -> Gang | None:
         """The gang of this pod."""
@@ -85,6 +90,19 @@ class GangDesk:
             return None
         self.note(uid)
         return self.state(gang.key)
+
+    def now(self, key: str, seated: Collection[str]) -> GangNow | None:
+        """The gang while its cards are held for the `seated` uids; None when there is none any more: nobody of it
+        is left, or its PodGroup was deleted and each pod starts by itself."""
+        state, book = self.state(key), self._roster.gangs
+        alone = state is not None and state.gang.minimum <= 1
+        if state is None or state.gone or (alone and book.is_dissolved(key)):
+            return None
+        free = [pod for pod in state.waiting if pod.uid not in seated and not self._has_cards(pod.uid)]
+        spare = tuple(Member(pod.uid, pod.request) for pod in free if pod.request is not None)
+        if alone and not book.is_known(key):
+            return GangNow(None, whole=False, spare=spare)
+        return GangNow(state.missing, state.complete, spare)
 
     def knows(self, uid: str) -> bool:
         """Whether the pod's event has come."""
@@ -166,6 +184,10 @@ class GangDesk:
         everybody = self._roster.workloads
         required = [everybody[pod.uid] for pod in state.required if pod.uid in everybody]
         return tuple(required) if all(pod.active for pod in required) else ()
+
+    def _has_cards(self, uid: str) -> bool:
+        """True for a pod that somebody holds cards for, or whose Binding is on its way."""
+        return self._nominated(uid) or any(uid in hold.uids for hold in self._ledger.plans.all())
 
     def _nominated(self, uid: str) -> bool:
         return self._ledger.nomination(uid) is not None or self._ledger.booking(uid) is not None

@@ -51,6 +51,11 @@ class GangState:
         return self.missing == 0
 
     @property
+    def gone(self) -> bool:
+        """True when nobody of it is left who runs, or may yet."""
+        return not (self.running or self.waiting or self.held_back)
+
+    @property
     def complete(self) -> bool:
         """True when enough pods exist for it to run."""
         return len(self.waiting) >= self.missing

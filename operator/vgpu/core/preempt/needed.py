@@ -7,7 +7,9 @@ whole, and only while none of it is leaving. Nothing here evicts.
 from collections.abc import Iterable, Set
 
 from vgpu.core.preempt.facts import PlanFact, Victim
-from vgpu.core.preempt.plan import OwnerState, PlanWorld, VictimState
+from vgpu.core.preempt.gang_seats import NONE_EMPTY, EmptySeats, empty_seats
+from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanWorld, VictimState
+from vgpu.core.preempt.problem import without_reservations
 from vgpu.core.preempt.room import fits_later
 from vgpu.core.views import Holder, Reservation
 
@@ -19,12 +21,28 @@ def unsent(plan: PlanFact, world: PlanWorld) -> list[Victim]:
     return [victim for victim in plan.victims if _undecided(world.victims.get(victim.uid))]
 
 
+def owner_pods(plan: PlanFact, world: PlanWorld) -> list[OwnerPod]:
+    """Everybody for whom the plan holds cards, in its order."""
+    uids = dict.fromkeys(card.reservation.uid for card in plan.reservations)
+    return [world.owners.get(uid, OwnerPod(uid, OwnerState.GONE)) for uid in uids]
+
+
+def empty_in(plan: PlanFact, world: PlanWorld) -> EmptySeats:
+    """The seats of the plan's gang whose pods are gone; none where the plan is for a pod."""
+    if world.gang is None:
+        return NONE_EMPTY
+    pods = owner_pods(plan, world)
+    gone = [pod.uid for pod in pods if pod.state is OwnerState.GONE]
+    held = {one.uid for view in world.views.values() for one in view.reservations} if gone else set[str]()
+    return empty_seats(gone, held, sum(pod.state in UNBOUND for pod in pods), world.gang)
+
+
 def still_held(plan: PlanFact, world: PlanWorld) -> dict[str, list[Reservation]]:
-    """By node: what the plan holds for those of its owner's pods that are not bound yet."""
+    """By node: what the plan holds for those of its owner's pods that are not bound yet, or are yet to come."""
+    uids = {pod.uid for pod in owner_pods(plan, world) if pod.state in UNBOUND} | {*empty_in(plan, world).kept}
     held: dict[str, list[Reservation]] = {}
     for card in plan.reservations:
-        owner = world.owners.get(card.reservation.uid)
-        if owner is not None and owner.state in UNBOUND:
+        if card.reservation.uid in uids:
             held.setdefault(card.node, []).append(card.reservation)
     return held
 
@@ -57,8 +75,12 @@ def _fits(plan: PlanFact, world: PlanWorld, going: Set[str], *, hoping: bool = F
             return False
         return not (_leaves(holder, world) or (hoping and holder.evicting))
 
+    given_up = empty_in(plan, world).given_up
     views = {node: world.views.get(node) for node in held}
-    return all(view is not None and fits_later(view, held[node], counts) for node, view in views.items())
+    return all(
+        view is not None and fits_later(without_reservations(view, given_up), held[node], counts)
+        for node, view in views.items()
+    )
 
 
 def _leaves(holder: Holder, world: PlanWorld) -> bool:

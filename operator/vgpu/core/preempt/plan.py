@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from vgpu.core.placement import Placement
-from vgpu.core.preempt.facts import PlanFact, PlanPhase
+from vgpu.core.preempt.facts import OwnerKind, PlanFact, PlanPhase
+from vgpu.core.preempt.gang_seats import GangNow
 from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.request import PodRequest
 from vgpu.core.score import Policies
@@ -78,6 +79,7 @@ class PlanWorld:
 
     `elsewhere`: placements that every waiting pod of the owner could take at once without any eviction, () = none.
     `taken_over_by`: NS/NAME of a plan of higher rank that took its cards. `policies` choose among held cards.
+    `gang`: the gang that the plan is for, None where it is for a pod, or nothing is left of its gang.
     """
 
     owners: Mapping[str, OwnerPod]
@@ -87,6 +89,7 @@ class PlanWorld:
     elsewhere: tuple[tuple[str, Placement], ...] = ()
     taken_over_by: str = ""
     policies: Policies = field(default_factory=Policies)
+    gang: GangNow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ class Progress:
     """When the last victim had left or was declared stuck."""
     nominations: int = 0
     """How often the owner was sent to its cards and did not come."""
+    empty_seconds: int | None = None
+    """Since when a seat of the gang is empty."""
 
 
 class PlanEnd(StrEnum):
@@ -128,6 +133,21 @@ class Spare:
     """These victims are not needed any more: they stay, unless a later step needs them again."""
 
     uids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The gang runs without these seats, whose pods are gone: hold nothing for them."""
+
+    uids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Succeed:
+    """The pod `uid` takes the seat of `lost`, which is gone. Written, so that a restart goes on with it."""
+
+    lost: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +187,7 @@ class End:
         return PlanPhase.CLOSED if self.reason is PlanEnd.OWNER_BOUND else PlanPhase.ABORTED
 
 
-Action = Evict | Spare | Nominate | Advance | End
+Action = Evict | Spare | GiveUp | Succeed | Nominate | Advance | End
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +204,12 @@ def key_of(plan: PlanFact) -> str:
     return f"{plan.namespace}/{plan.name}"
 
 
-def hold_of(plan: PlanFact, spared: frozenset[str] = frozenset()) -> PlanHold:
-    """What the plan holds in the ledger, without the victims that stay after all."""
+def hold_of(
+    plan: PlanFact, spared: frozenset[str] = frozenset(), given_up: frozenset[str] = frozenset()
+) -> PlanHold:
+    """What the plan holds in the ledger, without the victims that stay after all. A gang's seats are kept while a
+    member is replaced, but for those that it has `given_up`."""
     victims = frozenset((v.uid, v.node) for v in plan.victims if v.uid not in spared)
-    return PlanHold(key_of(plan), plan.generation, plan.reservations, victims)
+    gang = plan.owner_kind is OwnerKind.GANG
+    kept = frozenset(card.reservation.uid for card in plan.reservations) - given_up if gang else frozenset[str]()
+    return PlanHold(key_of(plan), plan.generation, plan.reservations, victims, kept)

@@ -14,6 +14,7 @@ from vgpu.core.preempt.plan import (
     Action,
     Advance,
     Evict,
+    GiveUp,
     Nominate,
     OwnerPod,
     OwnerState,
@@ -22,6 +23,7 @@ from vgpu.core.preempt.plan import (
     Progress,
     Spare,
     Step,
+    Succeed,
 )
 from vgpu.core.preempt.situation import Situation, situation_of
 
@@ -38,10 +40,14 @@ def next_actions(plan: PlanFact, world: PlanWorld, progress: Progress, now_secon
         if end is not None:
             away = _to_other_cards(state) if end.reason is PlanEnd.ROOM_ELSEWHERE else ()
             return Step((end, *away), progress)
-    state = replace(state, progress=state.drained)
+    state = replace(state, progress=state.clocks)
+    stays = (*_given_up(state), *_spared(state))
+    if state.takers:
+        taken = (Succeed(lost, uid) for lost, uid in state.takers.items())
+        return Step((*stays, *taken), _begun_anew(state))
     sends = _evictions(state)
     nominations = _nominations(state)
-    actions: tuple[Action, ...] = (*_spared(state), *sends, *nominations, *_phase(state, sends))
+    actions: tuple[Action, ...] = (*stays, *sends, *nominations, *_phase(state, sends))
     after = replace(state.progress, nominations=state.progress.nominations + bool(nominations))
     return Step(actions, after, _wake(state))
 
@@ -49,6 +55,21 @@ def next_actions(plan: PlanFact, world: PlanWorld, progress: Progress, now_secon
 def spared_by(step: Step) -> frozenset[str]:
     """Victims that stay after this step: what hold_of leaves out."""
     return frozenset(uid for action in step.actions if isinstance(action, Spare) for uid in action.uids)
+
+
+def given_up_by(step: Step) -> frozenset[str]:
+    """Seats that the gang runs without: hold_of leaves them out, too."""
+    return frozenset(uid for action in step.actions if isinstance(action, GiveUp) for uid in action.uids)
+
+
+def _begun_anew(state: Situation) -> Progress:
+    """The gang is another than the one that did not come: its time begins when its last seat is taken."""
+    left = len(state.empty.kept) > len(state.takers)
+    return Progress(empty_seconds=state.progress.empty_seconds if left else None)
+
+
+def _given_up(state: Situation) -> tuple[Action, ...]:
+    return (GiveUp(state.empty.given_up),) if state.empty.given_up else ()
 
 
 def _spared(state: Situation) -> tuple[Action, ...]:
@@ -60,10 +81,13 @@ def _spared(state: Situation) -> tuple[Action, ...]:
 
 
 def _evictions(state: Situation) -> tuple[Evict, ...]:
-    """None while one waits to be asked again: were it refused for good, the others would have gone in vain."""
+    """None while one waits to be asked again: were it refused for good, the others would have gone in vain. None
+    either for a gang that is not whole."""
     limits, victims = state.world.limits, state.world.victims
     ready = list(state.needed or ())
-    if state.closed_nodes or any(victims[v.uid].retry_seconds > state.now_seconds for v in ready):
+    if state.closed_nodes or state.empty.kept:
+        return ()
+    if any(victims[v.uid].retry_seconds > state.now_seconds for v in ready):
         return ()
     room = len(ready) if limits.max_in_flight is None else max(0, limits.max_in_flight - limits.in_flight)
     return tuple(Evict(victim.uid) for victim in ready[:room])
@@ -73,7 +97,7 @@ def _nominations(state: Situation) -> tuple[Nominate, ...]:
     """All waiting pods of the owner at once, or none: half a gang on its cards helps nobody. Whom its queue stops
     would be refused there by ourselves: its cards are held meanwhile."""
     waiting = state.owners(OwnerState.WAITING)
-    if not waiting or any(pod.barred for pod in waiting) or state.sent or not state.cards_free:
+    if state.empty.kept or not waiting or any(pod.barred for pod in waiting) or state.sent or not state.cards_free:
         return ()
     if state.progress.nominations >= MOST_NOMINATIONS:
         return ()
@@ -104,6 +128,8 @@ def _wake(state: Situation) -> int | None:
     ]
     if state.progress.drained_seconds is not None:
         moments.append(state.progress.drained_seconds + limits.hold_timeout_seconds)
+    if state.progress.empty_seconds is not None:
+        moments.append(state.progress.empty_seconds + limits.hold_timeout_seconds)
     return min((moment for moment in moments if moment > state.now_seconds), default=None)
 
 

@@ -1,14 +1,16 @@
 """What a plan holds in *later*: cards for each of its owner's pods, and the victims whose place they take.
 
 Enter: values that the plan is made of. Leave: Reservations and marks for a recount, by node. A reservation counts
-only while the uid that it is for exists unbound, and no longer than its plan (preemption.md 4.6, T3). A victim
-counts in *later* for everyone until it is leaving: its plan may end before. Nothing here decides who goes.
+only while the uid that it is for exists unbound, and no longer than its plan (preemption.md 4.6, T3); a seat that
+is kept for a gang also while nobody sits in it. A victim counts in *later* for everyone until it is leaving: its
+plan may end before. Nothing here decides who goes.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
+from vgpu.core.facts import PodFact
 from vgpu.core.preempt.facts import NodeReservation
 from vgpu.core.views import Holder, HolderState, NodeView, Reservation
 
@@ -18,13 +20,15 @@ class PlanHold:
     """What one plan holds. `plan` names it, NS/NAME.
 
     `victims`: (uid, node) of those who are to go or are going; one who is spared is not among them. Of several
-    plans for one uid the highest generation counts, ties by name.
+    plans for one uid the highest generation counts, ties by name. `kept`: of these uids the cards stay held when
+    the pod goes before it was bound, until it is replaced.
     """
 
     plan: str
     generation: int
     cards: tuple[NodeReservation, ...]
     victims: frozenset[tuple[str, str]] = frozenset()
+    kept: frozenset[str] = frozenset()
     uids: frozenset[str] = field(init=False, compare=False)
     """The owner's pods for which cards are held."""
 
@@ -45,16 +49,24 @@ class PlanHold:
 class PlanHolds:
     """All plans' holds, by plan, by the uid that they are for, and by node; and whose eviction was accepted.
 
-    Mutable, part of the ledger: `unbound` answers whether a uid exists unbound, `touch` marks nodes for a recount.
+    Mutable, part of the ledger: `unbound` answers whether a uid exists unbound, `pod` what is known of it, `touch`
+    marks nodes for a recount.
     """
 
-    def __init__(self, unbound: Callable[[str], bool], touch: Callable[[Iterable[str]], None]) -> None:
+    def __init__(
+        self,
+        unbound: Callable[[str], bool],
+        touch: Callable[[Iterable[str]], None],
+        pod: Callable[[str], PodFact | None],
+    ) -> None:
         self._unbound = unbound
+        self._pod = pod
         self._touch = touch
         self._plans: dict[str, PlanHold] = {}
         self._of_uid: dict[str, set[str]] = defaultdict(set)
         self._on_node: dict[str, set[str]] = defaultdict(set)
         self._evicted: dict[str, str] = {}
+        self._were_bound: set[str] = set()
 
     def get(self, plan: str) -> PlanHold | None:
         """What this plan holds."""
@@ -72,7 +84,9 @@ class PlanHolds:
         """
         if self._plans.get(hold.plan) == hold:
             return
+        were_bound = self._were_bound & hold.uids
         self.drop(hold.plan)
+        self._were_bound |= were_bound
         self._plans[hold.plan] = hold
         for uid in hold.uids:
             self._of_uid[uid].add(hold.plan)
@@ -87,6 +101,8 @@ class PlanHolds:
             return
         for uid in hold.uids:
             _discard(self._of_uid, uid, plan)
+            if uid not in self._of_uid:
+                self._were_bound.discard(uid)
         for node in hold.nodes:
             _discard(self._on_node, node, plan)
         self._touch(self._affected(hold))
@@ -98,8 +114,10 @@ class PlanHolds:
             self._touch([node])
 
     def forget(self, uid: str) -> None:
-        """The pod of this uid is gone."""
+        """The pod of this uid goes; what is known of it is known still."""
         self._evicted.pop(uid, None)
+        if uid in self._of_uid and self._is_bound(uid):
+            self._were_bound.add(uid)
 
     def turn(self, uid: str) -> None:
         """The uid began or ceased to exist unbound."""
@@ -151,9 +169,18 @@ class PlanHolds:
         return [self._plans[plan] for plan in sorted(self._on_node.get(node, ()))]
 
     def _counts(self, hold: PlanHold, uid: str) -> bool:
-        """True while the uid exists unbound and no later plan holds for it."""
+        """True while the uid exists unbound, or its seat is empty and kept, and no later plan holds for it."""
         rivals = self._of_uid.get(uid, ())
-        return self._unbound(uid) and all(self._plans[other].age <= hold.age for other in rivals)
+        waits = self._unbound(uid) or (uid in hold.kept and self._is_empty(uid))
+        return waits and all(self._plans[other].age <= hold.age for other in rivals)
+
+    def _is_empty(self, uid: str) -> bool:
+        """What was held for one who was bound may be another's by now, who made him go."""
+        return uid not in self._were_bound and not self._is_bound(uid)
+
+    def _is_bound(self, uid: str) -> bool:
+        pod = self._pod(uid)
+        return pod is not None and bool(pod.node)
 
     def _affected(self, hold: PlanHold) -> frozenset[str]:
         """Another plan for the same uids begins or ceases to count with this one."""

@@ -1,32 +1,35 @@
 """Where a plan stands: what all rules about its life look at.
 
-Enter: a PlanFact, its PlanWorld, Progress, now, and which victims are still needed. Leave: what follows from them.
-Nothing here decides what is done.
+Enter: a PlanFact, its PlanWorld, Progress, now; which victims are still needed, which seats are empty. Leave: what
+follows from them. Nothing here decides what is done.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from vgpu.core.preempt.facts import PlanFact, Victim
-from vgpu.core.preempt.needed import needed_victims, still_held
+from vgpu.core.preempt.gang_seats import NONE_EMPTY, EmptySeats, takers
+from vgpu.core.preempt.needed import empty_in, needed_victims, owner_pods, still_held
 from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanWorld, Progress, VictimState
 from vgpu.core.preempt.room import fits_now
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What every rule looks at. `needed`: unsent victims that must go, None = no hope even without all of them."""
+    """What every rule looks at. `needed`: unsent victims that must go, None = no hope even without all of them.
+    `empty`: seats of a gang whose pods are gone; `takers`: who takes which of them."""
 
     plan: PlanFact
     world: PlanWorld
     progress: Progress
     now_seconds: int
     needed: tuple[Victim, ...] | None
+    empty: EmptySeats = NONE_EMPTY
+    takers: Mapping[str, str] = field(default_factory=dict)
 
     def owners(self, *states: OwnerState) -> list[OwnerPod]:
         """The owner's pods with cards in the plan that stand so."""
-        named = dict.fromkeys(card.reservation.uid for card in self.plan.reservations)
-        found = [self.world.owners.get(uid, OwnerPod(uid, OwnerState.GONE)) for uid in named]
-        return [pod for pod in found if pod.state in states]
+        return [pod for pod in owner_pods(self.plan, self.world) if pod.state in states]
 
     @property
     def leaving(self) -> list[VictimState]:
@@ -71,12 +74,17 @@ class Situation:
         return any(pod.nominated or pod.state is OwnerState.BOOKED for pod in self.owners(*OwnerState))
 
     @property
-    def drained(self) -> Progress:
-        """Progress with the moment since when nothing is waited for but the owner itself."""
-        if self.needed or any(victim.uid not in self.stuck for victim in self.leaving):
-            return replace(self.progress, drained_seconds=None)
-        known = self.progress.drained_seconds
-        return self.progress if known is not None else replace(self.progress, drained_seconds=self.now_seconds)
+    def clocks(self) -> Progress:
+        """Progress with the moments since when nothing is waited for but the owner itself, and since when a seat
+        is empty."""
+        known = self.progress
+        waits = bool(self.needed) or any(victim.uid not in self.stuck for victim in self.leaving)
+        drained = None if waits else self._since(known.drained_seconds)
+        empty = self._since(known.empty_seconds) if self.empty.kept else None
+        return replace(known, drained_seconds=drained, empty_seconds=empty)
+
+    def _since(self, known: int | None) -> int:
+        return self.now_seconds if known is None else known
 
     @property
     def gang(self) -> bool:
@@ -86,5 +94,8 @@ class Situation:
 
 def situation_of(plan: PlanFact, world: PlanWorld, progress: Progress, now_seconds: int) -> Situation:
     """The situation, with the victims worked out that are still needed."""
-    needed = needed_victims(plan, world)
-    return Situation(plan, world, progress, now_seconds, None if needed is None else tuple(needed))
+    needed, empty = needed_victims(plan, world), empty_in(plan, world)
+    spare = world.gang.spare if world.gang is not None else ()
+    taken = takers(plan.reservations, empty.kept, spare, world.views.get) if empty.kept else {}
+    known = None if needed is None else tuple(needed)
+    return Situation(plan, world, progress, now_seconds, known, empty, taken)

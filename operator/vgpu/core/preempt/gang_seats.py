@@ -1,0 +1,142 @@
+"""Cards that are held for a gang, seat by seat, while one of its members is replaced (preemption.md 4.5).
+
+Enter: what is held, which pods it is held for, the gang as it stands. Leave: seats that stay held although their
+pod is gone, seats that nobody needs any more, and who takes an empty one: a waiting member that asks for just what
+is held there. Nothing here writes, decides how long a seat stays empty, or knows plans' phases.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from vgpu.core.facts import CardFact
+from vgpu.core.placement import Placement, Policies, place
+from vgpu.core.preempt.facts import NodeReservation, PlanFact
+from vgpu.core.preempt.seating import Member
+from vgpu.core.recount import reservations_of
+from vgpu.core.request import PodRequest
+from vgpu.core.views import CardView, Holder, HolderState, NodeView, Reservation, core_capacity
+
+ANY_ORDER = Policies()
+"""What is held leaves no choice of cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangNow:
+    """A gang for which cards are held. `lacks`: so many of it must still be bound until it runs, None = not known
+    yet. `whole`: as many as it lacks wait. `spare`: those who wait and for whom nothing is held, oldest first."""
+
+    lacks: int | None
+    whole: bool = False
+    spare: tuple[Member, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EmptySeats:
+    """Seats by the uids of their pods, which are gone. `kept`: the gang lacks them; `given_up`: it does not.
+    `lost`: it lacks others, whose cards are held no longer: their pods had been bound."""
+
+    kept: tuple[str, ...] = ()
+    given_up: frozenset[str] = frozenset()
+    lost: bool = False
+
+
+NONE_EMPTY = EmptySeats()
+
+
+def empty_seats(gone: Sequence[str], held: Collection[str], waiting: int, gang: GangNow) -> EmptySeats:
+    """Which of the seats of pods that are `gone` stay held, when cards are `held` for those, and so many of the
+    seated ones wait."""
+    lacks = waiting + len(gone) if gang.lacks is None else gang.lacks
+    needed = max(0, lacks - waiting)
+    kept = [uid for uid in gone if uid in held][:needed]
+    return EmptySeats(tuple(kept), frozenset(gone) - {*kept}, len(kept) < min(needed, len(gone)))
+
+
+def takers(
+    held: Iterable[NodeReservation],
+    empty: Collection[str],
+    spare: Iterable[Member],
+    view_of: Callable[[str], NodeView | None],
+) -> dict[str, str]:
+    """Who takes which of the empty seats, by the uid of the pod that is gone: the oldest who asks for the same."""
+    seats: dict[str, list[NodeReservation]] = {uid: [] for uid in empty}
+    for card in held:
+        if card.reservation.uid in seats:
+            seats[card.reservation.uid].append(card)
+    found: dict[str, str] = {}
+    for member in spare:
+        for lost, seat in seats.items():
+            view = view_of(seat[0].node) if seat else None
+            if lost not in found and view is not None and asks_for(member.request, seat, view):
+                found[lost] = member.uid
+                break
+    return found
+
+
+def asks_for(request: PodRequest, seat: Sequence[NodeReservation], view: NodeView) -> bool:
+    """True when such a pod would take of the seat's cards just what is held of them, no less and no more.
+
+    Whoever else is on the cards does not matter: the pod is placed on a copy with room for this seat alone.
+    """
+    held = {card.reservation.uuid: card.reservation for card in seat}
+    cards = tuple(_only(card.fact, held[card.fact.uuid]) for card in view.cards if card.fact.uuid in held)
+    if view.inventory is None or len(cards) < len(held):
+        return False
+    uid = seat[0].reservation.uid
+    alone = NodeView(
+        view.name,
+        node=view.node,
+        inventory=view.inventory,
+        cards=cards,
+        used_slots=sum(card.used_slots for card in cards),
+        effective_slots=sum(card.fact.slots for card in cards),
+    )
+    found = place(alone, request, uid, ANY_ORDER)
+    return isinstance(found, Placement) and set(reservations_of(((uid, found),))) == set(held.values())
+
+
+def succeeded(plan: PlanFact, taken: Mapping[str, str]) -> PlanFact:
+    """The plan once these pods have taken the seats of those who are gone, by uid."""
+    first = {now: lost for lost, now in plan.successors}
+    known = dict(plan.successors) | {first.get(lost, lost): uid for lost, uid in taken.items()}
+    return with_successors(plan, known)
+
+
+def with_successors(plan: PlanFact, successors: Mapping[str, str]) -> PlanFact:
+    """The plan with just these successors, by the uid for which its object holds the cards. One that sits in it
+    already takes no second seat."""
+    first = {now: lost for lost, now in plan.successors}
+    original = [first.get(uid, uid) for uid in plan.owner_uids]
+    counted: dict[str, str] = {}
+    for lost, uid in sorted(successors.items()):
+        if lost in original and uid not in original and uid not in counted.values():
+            counted[lost] = uid
+
+    def sits_now(uid: str) -> str:
+        lost = first.get(uid, uid)
+        return counted.get(lost, lost)
+
+    return replace(
+        plan,
+        owner_uids=tuple(map(sits_now, plan.owner_uids)),
+        reservations=reseated(plan.reservations, sits_now),
+        successors=tuple(sorted(counted.items())),
+    )
+
+
+def reseated(cards: Iterable[NodeReservation], sits_now: Callable[[str], str]) -> tuple[NodeReservation, ...]:
+    """The same cards, held for others."""
+    return tuple(
+        replace(card, reservation=replace(card.reservation, uid=sits_now(card.reservation.uid))) for card in cards
+    )
+
+
+def _only(card: CardFact, held: Reservation) -> CardView:
+    """The card with so much room as is held of it, and no more."""
+    if held.exclusive:
+        return CardView(card)
+    cores = max(0, core_capacity(card) - held.cores - held.coreless)
+    memory_mib = max(0, card.memory_mib - held.memory_mib)
+    slots = card.slots - held.slots
+    rest = Holder("", "", "", slots, memory_mib, cores, exclusive=False, state=HolderState.RUNNING)
+    return CardView(card, (rest,), slots, memory_mib, cores)
