@@ -29,12 +29,17 @@ GROUPS = ("cluster/node", "cluster/preempt", "cluster")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one of these folders stay together, whoever runs the others."""
-    here = Path(__file__).parent
+    """Tests of one of these folders stay together, whoever runs the others; side by side, the longest begin."""
     for item in items:
-        group = next((group for group in GROUPS if item.path.is_relative_to(here / group)), None)
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
+        if _group(item) is not None:
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: _group(item) is None)
+
+
+def _group(item: pytest.Item) -> str | None:
+    here = Path(__file__).parent
+    return next((group for group in GROUPS if item.path.is_relative_to(here / group)), None)
 
 
 @pytest.hookimpl(wrapper=True)
