@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WORKERS ?= 3
+WORKERS ?= 2
 SEED ?= $(shell date +%s)
 export PYTHONPATH := operator:.
 

@@ -24,7 +24,7 @@ NOT_EVERY_MACHINE_HAS_A_CARD = "gpu"
 """The marker of tests that CI may skip."""
 
 
-GROUPS = ("cluster/node", "cluster/preempt", "cluster")
+GROUPS = ("cluster/node", "cluster")
 """Folders whose tests share a control plane: `make test` runs each in a process of its own, side by side."""
 
 
