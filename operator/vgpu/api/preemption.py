@@ -109,6 +109,13 @@ class Debt(ApiModel):
     api_version: Text = Field("", description="API version of its kind")
 
 
+class Successor(ApiModel):
+    """A pod that has the cards of one that is gone: the plan's spec still names that one."""
+
+    lost: Uid = Field(description="uid of the pod that is gone, as the spec names it")
+    uid: Uid = Field(description="uid of the pod of its gang that replaces it: the cards are held for this one")
+
+
 class PreemptionStatus(ApiModel):
     """Written by the operator alone."""
 
@@ -121,6 +128,11 @@ class PreemptionStatus(ApiModel):
         (),
         description="workloads that lost pods to this plan and must come back",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"]},
+    )
+    successors: Annotated[tuple[Successor, ...], Field(max_length=4096)] = Field(
+        (),
+        description="pods that replaced members of the gang before it ran",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["lost"]},
     )
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
         (), description="what holds of the plan now", json_schema_extra=LIST_MAP_BY_TYPE

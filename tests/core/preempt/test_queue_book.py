@@ -98,3 +98,17 @@ def test_a_pod_is_charged_to_one_queue_only() -> None:
     book.put(make_workload("w", "a"))
     book.put(make_workload("w", "b"))
     assert set(book.standing().usage) == {"b"}
+
+
+def test_what_is_held_for_pods_to_come_is_promised_in_their_queue_alone() -> None:
+    book = QueueBook()
+    for name in ("q", "other"):
+        book.put_queue(make_queue(name, 4))
+        book.put(make_workload(f"w-{name}", name))
+    before = book.usage("q")
+    book.promise({"w-q"}, {"q": cards(2)})
+    assert (book.usage("q").promised, book.usage("other").promised) == (cards(3), cards(0))
+    assert book.usage("q", without_promise="w-q").promised == cards(2)
+    assert book.standing().usage_of("q").promised == cards(3)
+    book.promise(())
+    assert (book.usage("q"), book.standing().usage_of("q")) == (before, before)

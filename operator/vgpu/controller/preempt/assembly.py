@@ -168,6 +168,7 @@ class Preemption:
             living=self.book.all_living,
             taken_over_by=self._taken_over_by,
             unix_seconds=self.wall.now_seconds,
+            gang=self.gangs.desk.now,
         )
 
     def _object_parts(self) -> ObjectParts:
@@ -182,10 +183,8 @@ class Preemption:
         )
 
     def _planner_parts(self) -> PlannerParts:
-        shared, settings = self._shared, self._shared.settings
-        waiting = Waiting(
-            shared.ledger, shared.roster, self.gangs.desk, settings.scheduler_name, self.book.planned_for
-        )
+        shared, name = self._shared, self._shared.settings.scheduler_name
+        waiting = Waiting(shared.ledger, shared.roster, self.gangs.desk, name, self.book.planned_for)
         return PlannerParts(
             ledger=shared.ledger,
             roster=shared.roster,

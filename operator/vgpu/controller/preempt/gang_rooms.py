@@ -69,11 +69,9 @@ class GangRooms:
         """Come back when `find` is quick for these gangs."""
         await learn(self._parts.index, {pod.request for state in states for pod in state.waiting})
 
-    def find(
-        self, states: Sequence[GangState], starting: Sequence[PodFact]
-    ) -> tuple[list[GangOffer], dict[str, int]]:
+    def find(self, states: Sequence[GangState]) -> tuple[list[GangOffer], dict[str, int]]:
         """Offers for gangs that fit, and for how many members of each other one there is room (-1: its queue is
-        against it). `starting`: members that were sent and are not bound yet: they count in their queue."""
+        against it)."""
         turns = self._parts.turns()
         claims = [
             GangClaim(state.gang.key, state.waiting, state.missing, turns.key(state.required[0]))
@@ -83,7 +81,7 @@ class GangRooms:
             return [], {}
 
         def admits(served: Sequence[GangClaim], claim: GangClaim) -> bool:
-            before = [*starting, *(pod for one in served for pod in one.pods[: one.missing])]
+            before = [pod for one in served for pod in one.pods[: one.missing]]
             return self._queue_admits(before, claim.pods[: claim.missing])
 
         views = self._views(states)

@@ -5,13 +5,12 @@ Enters: pods of gangs that start. Leaves: writes, each once for a pod and occasi
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from vgpu import names
 from vgpu.controller.pacing import Pace
 from vgpu.core.facts import PodFact
-from vgpu.core.preempt.gang_offer import GangOffer
 from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
 from vgpu.kube.objects import Key
 
@@ -40,11 +39,11 @@ class GangSender:
         self._lifted: set[str] = set()
         self._woken: set[str] = set()
 
-    async def send(self, offer: GangOffer) -> bool:
-        """Send everybody to the held cards. False: a gate is still to be lifted."""
-        for pod, placement in offer.seats:
-            await self._nominate(pod, placement.node)
-        return await self.lift_gates(pod for pod, _ in offer.seats)
+    async def send(self, seats: Sequence[tuple[PodFact, str]]) -> bool:
+        """Send everybody to the node where cards are held for him. False: a gate is still to be lifted."""
+        for pod, node in seats:
+            await self._nominate(pod, node)
+        return await self.lift_gates(pod for pod, _ in seats)
 
     async def let_in(self, pods: Iterable[PodFact]) -> bool:
         """Members are pods like any other now: each is woken once. False: a gate is still to be lifted."""

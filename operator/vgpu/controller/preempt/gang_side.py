@@ -15,6 +15,7 @@ from vgpu.controller.preempt.evictions import Evictions, Order
 from vgpu.controller.preempt.gang_rooms import GangRooms, RoomParts
 from vgpu.controller.preempt.gang_sender import GangSender
 from vgpu.controller.preempt.gangs import GangParts, Gangs
+from vgpu.controller.preempt.promises import Promises
 from vgpu.controller.preempt.told import GANG_BROKEN, Told, event_about
 from vgpu.controller.writer import Writer
 from vgpu.core.facts import PodFact
@@ -86,6 +87,7 @@ class GangSide:
                 fence=parts.writer.fence,
                 hold_seconds=self._hold_seconds,
                 short=parts.short,
+                held=Promises(ledger, roster).note,
                 poke=parts.poke,
             )
         )

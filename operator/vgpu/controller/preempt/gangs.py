@@ -1,15 +1,16 @@
 """Starts gangs: cards are held for all that a gang lacks, or for none; then its members are sent there together.
 
 Enters: changes of the ledger and of PodGroups. Leaves: holds in the ledger; members that may be tried, to the
-sender. Members are woken once for each hold; a gang whose hold has ended without its start rests until something
-happens for it, so a quiet cluster stays quiet. Room that others must leave first is the planner's: once it sends
-the members, their gates are lifted here. May not live here: rules, writes.
+sender. Members are woken once for each hold, and again when one of them was replaced: his cards wait for that, as
+long as the hold lasts. A gang whose hold has ended without its start rests until something happens for it, so a
+quiet cluster stays quiet. Room that others must leave first is the planner's: once it sends the members, their
+gates are lifted here. May not live here: rules, writes.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vgpu.controller.fence import Fence
 from vgpu.controller.guard import one_object
@@ -21,7 +22,9 @@ from vgpu.core.facts import PodFact
 from vgpu.core.ledger import Changes, Ledger
 from vgpu.core.preempt.gang_desk import GangDesk, Sent
 from vgpu.core.preempt.gang_offer import GangOffer
+from vgpu.core.preempt.gang_seats import refilled
 from vgpu.core.preempt.gang_state import GangState, starts_with
+from vgpu.core.preempt.reservations import PlanHold
 
 LOG = logging.getLogger(__name__)
 OFFER = ""
@@ -39,7 +42,7 @@ Members = frozenset[tuple[str, bool]]
 @dataclass(frozen=True, slots=True)
 class GangParts:
     """What the actor works with. `hold_seconds`: holdTimeout of the pod's queue; `short` is called when gangs
-    found no room, `poke` after the ledger was changed here."""
+    found no room, `held` when other cards are held for them, `poke` after the ledger was changed here."""
 
     ledger: Ledger
     desk: GangDesk
@@ -49,6 +52,7 @@ class GangParts:
     fence: Fence
     hold_seconds: Callable[[PodFact], int]
     short: Callable[[], None]
+    held: Callable[[], None]
     poke: Callable[[], None]
 
 
@@ -145,24 +149,49 @@ class Gangs:
         sent = self._desk.sent(key)
         if sent is not None and not any(pod.uid in sent.uids for pod in state.waiting):
             self._drop_hold(key)
+        elif sent is not None and (hold := self._own_hold(key)) is not None:
+            self._change_hold(replace(hold, kept=frozenset()))
         waiting = [pod for pod in state.waiting if pod.uid not in state.on_the_way]
         if not await self._parts.sender.let_in(waiting):
             self._look_at(key, RETRY_SECONDS)
 
     async def _starts(self, key: str, state: GangState) -> None:
         sent = self._desk.sent(key)
-        if sent is not None and not starts_with(state, sent.uids):
-            self._drop_hold(key)
-            sent = None
+        if sent is not None and self._lost_one(key, sent, state):
+            sent = await self._replace(key, state)
         sent = sent or self._adopt_plan(key, state)
         if sent is not None:
-            gated = [pod for pod in state.waiting if pod.uid in sent.uids]
+            gated = [pod for pod in state.waiting if pod.uid in sent.uids and starts_with(state, sent.uids)]
             if not await self._parts.sender.lift_gates(gated):
                 self._look_at(key, RETRY_SECONDS)
         elif self._may_be_offered(key, state):
             self._look_at(OFFER)
         elif not state.complete:
             self._desk.short(key, None)
+
+    def _lost_one(self, key: str, sent: Sent, state: GangState) -> bool:
+        hold = self._own_hold(key)
+        return not starts_with(state, sent.uids) if hold is None else not hold.uids <= state.uids
+
+    async def _replace(self, key: str, state: GangState) -> Sent | None:
+        """Some of those who were sent do not wait any more: who replaces them takes their seats, and everybody is
+        sent again once the gang is whole. None: nothing is held by us."""
+        hold = self._own_hold(key)
+        now = self._desk.now(key, hold.uids) if hold is not None else None
+        after = None if hold is None else refilled(hold, state, now, self._parts.ledger.view)
+        if after is None:
+            self._drop_hold(key)
+            return None
+        pods = [pod for pod in state.waiting if pod.uid in after.uids]
+        sent = Sent(frozenset(pod.uid for pod in pods), after.plan)
+        self._desk.send(key, sent)
+        self._change_hold(after)
+        if after != hold and starts_with(state, sent.uids):
+            LOG.info("gang %s is whole again: its cards are still held", key)
+            self._end_in_time(key, pods[0])
+            nodes = {card.reservation.uid: card.node for card in after.cards}
+            await self._send(key, [(pod, nodes[pod.uid]) for pod in pods if pod.uid not in state.on_the_way])
+        return sent
 
     def _adopt_plan(self, key: str, state: GangState) -> Sent | None:
         """A plan has made room and nominated its pods: they may start."""
@@ -174,7 +203,8 @@ class Gangs:
         return sent
 
     def _may_be_offered(self, key: str, state: GangState) -> bool:
-        if state.runs or not state.complete or state.on_the_way or self._desk.covered(state):
+        held = self._desk.covered(state) or self._desk.sent(key) is not None
+        if state.runs or not state.complete or state.on_the_way or held:
             return False
         return self._resting.get(key) != _members(state)
 
@@ -182,15 +212,14 @@ class Gangs:
         """Hold cards for every gang that fits, then send its members."""
         while waiting := self._waiting():
             await self._parts.rooms.prepare(waiting)
-            offers, short = self._parts.rooms.find(self._waiting(), self._starting())
+            offers, short = self._parts.rooms.find(self._waiting())
             for key, room in short.items():
                 self._desk.short(key, room)
             for offer in offers:
                 self._hold(offer)
             for offer in offers:
                 with one_object("gangs: send", offer.key):
-                    if not await self._parts.sender.send(offer):
-                        self._look_at(offer.key, RETRY_SECONDS)
+                    await self._send(offer.key, [(pod, placement.node) for pod, placement in offer.seats])
             if not offers:
                 if short:
                     self._parts.short()
@@ -200,20 +229,32 @@ class Gangs:
         states = [(key, self._desk.state(key)) for key in sorted(self._incomplete)]
         return [state for key, state in states if state is not None and self._may_be_offered(key, state)]
 
-    def _starting(self) -> list[PodFact]:
-        """Members that were sent by us and are not bound yet; what plans hold counts in the queues anyway."""
-        ours = [sent for sent in self._desk.all_sent() if sent.hold.startswith(OWN_HOLD)]
-        pods = (self._parts.ledger.pod(uid) for found in ours for uid in found.uids)
-        return [pod for pod in pods if pod is not None and not pod.node]
+    async def _send(self, key: str, seats: list[tuple[PodFact, str]]) -> None:
+        if not await self._parts.sender.send(seats):
+            self._look_at(key, RETRY_SECONDS)
 
     def _hold(self, offer: GangOffer) -> None:
         name = f"{OWN_HOLD}{offer.key}"
-        self._parts.ledger.plans.put(offer.hold(name))
         self._desk.send(offer.key, Sent(frozenset(pod.uid for pod, _ in offer.seats), name))
-        self._ends.discard(offer.key)
-        self._ends.add(offer.key, _now() + self._parts.hold_seconds(offer.seats[0][0]))
-        self._parts.poke()
+        self._change_hold(offer.hold(name))
+        self._end_in_time(offer.key, offer.seats[0][0])
         LOG.info("gang %s fits: cards are held for %d pods", offer.key, len(offer.seats))
+
+    def _own_hold(self, key: str) -> PlanHold | None:
+        return self._parts.ledger.plans.get(f"{OWN_HOLD}{key}")
+
+    def _change_hold(self, hold: PlanHold) -> None:
+        """What the gang gives back of it is no room that wakes those who rest."""
+        known = self._parts.ledger.plans.get(hold.plan)
+        if hold != known:
+            self._let_go |= hold.nodes if known is not None else frozenset()
+            self._parts.ledger.plans.put(hold)
+            self._parts.held()
+            self._parts.poke()
+
+    def _end_in_time(self, key: str, pod: PodFact) -> None:
+        self._ends.discard(key)
+        self._ends.add(key, _now() + self._parts.hold_seconds(pod))
 
     def _time_is_over(self, key: str) -> None:
         state = self._desk.state(key)
@@ -225,14 +266,14 @@ class Gangs:
 
     def _drop_hold(self, key: str) -> bool:
         """End what we hold for the gang; what a plan holds is the planner's. False: we held nothing."""
-        name = f"{OWN_HOLD}{key}"
-        hold = self._parts.ledger.plans.get(name)
+        hold = self._own_hold(key)
         self._desk.recall(key)
         self._ends.discard(key)
         if hold is None:
             return False
-        self._parts.ledger.plans.drop(name)
+        self._parts.ledger.plans.drop(hold.plan)
         self._let_go |= hold.nodes
+        self._parts.held()
         self._parts.poke()
         return True
 

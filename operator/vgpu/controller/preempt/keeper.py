@@ -24,8 +24,8 @@ from vgpu.controller.preempt.wall import Wall
 from vgpu.controller.preempt_metrics import PreemptionMetrics
 from vgpu.core.ledger import Ledger
 from vgpu.core.preempt.facts import Debt, PlanFact, Victim, Workload
-from vgpu.core.preempt.plan import Action, Advance, End, Evict, Nominate, PlanEnd, Progress, Step, key_of
-from vgpu.core.preempt.plan_step import next_actions, spared_by
+from vgpu.core.preempt.plan import Action, Advance, End, Evict, Nominate, PlanEnd, Progress, Step, Succeed, key_of
+from vgpu.core.preempt.plan_step import given_up_by, next_actions, spared_by
 from vgpu.core.preempt.roster import Roster
 from vgpu.core.preempt.swaps import Swap
 from vgpu.core.preempt.words import names_words, waits_message
@@ -114,7 +114,7 @@ class PlanKeeper:
             self._end(plan, end, step.actions)
             return
         self._progress[name] = step.progress
-        self._parts.book.spare(name, spared_by(step))
+        self._parts.book.spare(name, spared_by(step), given_up_by(step))
         self._parts.evictions.only(name, {action.uid for action in step.actions if isinstance(action, Evict)})
         for action in step.actions:
             self._carry_out(plan, action)
@@ -166,8 +166,18 @@ class PlanKeeper:
         elif isinstance(action, Nominate):
             self._parts.sender.send(action.uid, action.placement)
             self._parts.poke()
+        elif isinstance(action, Succeed):
+            self._succeed(key_of(plan), action)
         elif isinstance(action, Advance):
             self._advance(plan, action)
+
+    def _succeed(self, name: str, action: Succeed) -> None:
+        """Whoever goes on with the plan reads in its object who sits where: written once for each successor."""
+        LOG.info("seat taken plan=%s by=%s in place of=%s", name, action.uid, action.lost)
+        self._parts.sender.drop(action.lost)
+        plan = self._parts.book.succeed(name, action.lost, action.uid)
+        if plan is not None:
+            self._parts.objects.say(plan, names_words(self._awaited(plan)))
 
     def _order(self, plan: PlanFact, victim: Victim) -> Order:
         pod = Key(victim.namespace, victim.name, victim.uid)
@@ -254,11 +264,9 @@ class PlanKeeper:
                 self._parts.recovery.evicted(plan, workload)
 
     def _note_swap(self, plan: PlanFact, victim: Workload) -> None:
-        owner = next(
-            (w for uid in plan.owner_uids if (w := self._parts.roster.workloads.get(uid)) is not None), None
-        )
-        preemptor = plan.owner_uids[0] if owner is None else owner.owner.uid or owner.uid
-        gave_way, now_seconds = victim.owner.uid or victim.uid, self._parts.wall.now_seconds()
+        workloads, now_seconds = self._parts.roster.workloads, self._parts.wall.now_seconds()
+        owners = [w.owner.uid or w.uid for uid in plan.owner_uids if (w := workloads.get(uid)) is not None]
+        preemptor, gave_way = (*owners, plan.owner_uids[0])[0], victim.owner.uid or victim.uid
         if self._swaps.note(Swap(preemptor, gave_way, now_seconds, plan.owner_uids[0], key_of(plan))):
             self._parts.metrics.swap_frozen()
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from vgpu.controller.guard import one_object
 from vgpu.core.preempt.facts import Debt, OwnerKind, PlanFact, PlanPhase, Workload
+from vgpu.core.preempt.gang_seats import succeeded, with_successors
 from vgpu.core.preempt.plan import hold_of, key_of
 from vgpu.core.preempt.plan_step import OVER
 from vgpu.core.preempt.rank import Rank, rank_of
@@ -49,6 +50,8 @@ class PlanBook:
         self._creating: dict[str, PlanHold] = {}
         self._dropped_while_creating: set[str] = set()
         self._spared: dict[str, frozenset[str]] = {}
+        self._given_up: dict[str, frozenset[str]] = {}
+        self._successors: dict[str, Mapping[str, str]] = {}
         self._told: dict[Key, str] = {}
 
     def add(self, listener: PlanListener) -> None:
@@ -109,12 +112,21 @@ class PlanBook:
             self._fold(plan)
         self._creation_is_over()
 
-    def spare(self, plan: str, uids: frozenset[str]) -> None:
-        """These victims of a living plan stay so far; the others are to go."""
+    def spare(self, plan: str, uids: frozenset[str], given_up: frozenset[str] = frozenset()) -> None:
+        """These victims of a living plan stay so far; the others are to go. The seats `given_up` are not held."""
         known = self.living(plan)
         if known is not None:
-            self._spared[plan] = uids
-            self._holds.put(hold_of(known, uids))
+            self._spared[plan], self._given_up[plan] = uids, given_up
+            self._holds.put(self._hold_of(known))
+
+    def succeed(self, plan: str, lost: str, uid: str) -> PlanFact | None:
+        """The pod has the seat of one that is gone; the plan's object is about to say it."""
+        known = self.living(plan)
+        if known is not None:
+            known = succeeded(known, {lost: uid})
+            self._successors[plan] = dict(known.successors)
+            self._store(known)
+        return known
 
     def reached(
         self, plan: str, phase: PlanPhase, evictions_sent: frozenset[str], debts: tuple[Debt, ...]
@@ -131,8 +143,8 @@ class PlanBook:
 
     def start_over(self) -> None:
         """This process begins to lead: only what the API server holds is known of plans."""
-        self._ended_here.clear()
-        self._spared.clear()
+        for kept in (self._ended_here, self._spared, self._given_up, self._successors):
+            kept.clear()
         for plan in self._plans.keys() - self._seen.keys():
             self._remove(plan)
         for plan in list(self._creating):
@@ -199,7 +211,7 @@ class PlanBook:
         if fact.phase in OVER:
             self._stop_holding(plan)
         else:
-            self._holds.put(hold_of(fact, self._spared.get(plan, frozenset())))
+            self._holds.put(self._hold_of(fact))
         for listener in self._listeners:
             with one_object("plans", plan):
                 listener.plan_changed(plan, fact)
@@ -208,6 +220,7 @@ class PlanBook:
         """A plan never goes back: an event may be older than what this process wrote."""
         if fact.uid in self._ended_here and fact.phase not in OVER:
             return known
+        fact = with_successors(fact, self._successors.get(key_of(fact), dict(fact.successors)))
         if _ORDER[fact.phase] < _ORDER[known.phase]:
             return replace(fact, phase=known.phase, evictions_sent=known.evictions_sent, debts=known.debts)
         return fact
@@ -221,9 +234,14 @@ class PlanBook:
                 listener.plan_changed(plan, None)
 
     def _stop_holding(self, plan: str) -> None:
-        self._spared.pop(plan, None)
+        for kept in (self._spared, self._given_up, self._successors):
+            kept.pop(plan, None)
         if plan not in self._creating:
             self._holds.drop(plan)
+
+    def _hold_of(self, plan: PlanFact) -> PlanHold:
+        name, none = key_of(plan), frozenset[str]()
+        return hold_of(plan, self._spared.get(name, none), self._given_up.get(name, none))
 
     def _creation_is_over(self) -> None:
         if not self._creating:

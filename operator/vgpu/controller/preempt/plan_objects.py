@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from vgpu.api.conditions import Condition
+from vgpu.api.preemption import PreemptionStatus, Successor
 from vgpu.controller.preempt.bodies import (
     PreemptionWrite,
     ended_condition,
@@ -119,7 +120,8 @@ class PlanObjects:
 
     def _write(self, plan: PlanFact, status: Mapping[str, Any]) -> None:
         name = key_of(plan)
-        self._words[name] = (Key(plan.namespace, plan.name, plan.uid), status)
+        seats = PreemptionStatus(successors=tuple(Successor(lost=lost, uid=uid) for lost, uid in plan.successors))
+        self._words[name] = (Key(plan.namespace, plan.name, plan.uid), {**status, **seats.dump()})
         self._jobs.start(name, lambda: self._say_all(name))
 
     async def _say_all(self, name: str) -> None:

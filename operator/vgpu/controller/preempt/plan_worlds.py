@@ -14,8 +14,9 @@ from vgpu.core.ledger import Ledger
 from vgpu.core.nomination import Nomination, best_placement, take
 from vgpu.core.placement import Placement, Policies
 from vgpu.core.preempt.eligible import Standing, may_evict, may_preempt
-from vgpu.core.preempt.facts import PlanFact, QueueFact, Victim, Workload
+from vgpu.core.preempt.facts import OwnerKind, PlanFact, QueueFact, Victim, Workload
 from vgpu.core.preempt.feasible import NodeUse, obstacle_after
+from vgpu.core.preempt.gang_seats import GangNow
 from vgpu.core.preempt.needed import UNBOUND
 from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanLimits, PlanWorld, VictimState, key_of
 from vgpu.core.preempt.protection import No
@@ -30,7 +31,7 @@ CANDIDATES = 32
 @dataclass(frozen=True, slots=True)
 class WorldParts:
     """Where everything is known. `living`: every plan that is not over; `taken_over_by`: NS/NAME of the plan that
-    takes this one's cards, or ""."""
+    takes this one's cards, or ""; `gang`: the gang of this key, of which these uids have seats in a plan."""
 
     ledger: Ledger
     index: FitIndex
@@ -40,6 +41,7 @@ class WorldParts:
     living: Callable[[], Iterable[PlanFact]]
     taken_over_by: Callable[[str], str]
     unix_seconds: Callable[[], int]
+    gang: Callable[[str, Collection[str]], GangNow | None]
 
 
 class PlanWorlds:
@@ -62,6 +64,7 @@ class PlanWorlds:
             elsewhere=self._elsewhere([uid for uid, pod in owners.items() if pod.state is OwnerState.WAITING]),
             taken_over_by=parts.taken_over_by(key_of(plan)),
             policies=parts.policies,
+            gang=parts.gang(plan.owner_name, plan.owner_uids) if plan.owner_kind is OwnerKind.GANG else None,
         )
 
     def fits_now(self, pods: Sequence[PodFact]) -> bool:

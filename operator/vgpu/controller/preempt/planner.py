@@ -24,6 +24,7 @@ from vgpu.controller.preempt.lessons import Lessons
 from vgpu.controller.preempt.plan_book import PlanBook, Plans, plans_of
 from vgpu.controller.preempt.plan_objects import PlanObjects, write_of
 from vgpu.controller.preempt.plan_worlds import PlanWorlds, waits
+from vgpu.controller.preempt.promises import Promises
 from vgpu.controller.preempt.queue_drains import QueueDrains
 from vgpu.controller.preempt.relevance import concerns, still_holds, waits_for_evicted
 from vgpu.controller.preempt.rounds import Rounds
@@ -79,6 +80,7 @@ class Planner:
     def __init__(self, parts: PlannerParts) -> None:
         self._parts = parts
         self.lessons = parts.lessons
+        self._promises = Promises(parts.ledger, parts.roster)
         self._due: DueKeys[str] = DueKeys()
         self._plans: tuple[object, frozenset[str], Plans] | None = None
 
@@ -92,8 +94,9 @@ class Planner:
                 self.lessons.forget(uid)
         if not self._parts.fence.leading:
             return
+        self._promises.note()
         for plan in self._parts.book.all_living():
-            if changes.freed or concerns(plan, changes):
+            if changes.freed or concerns(plan, changes, self._parts.roster.gang_of):
                 self.wake(key_of(plan), 0)
         self._parts.rounds.note(changes.pods)
         self.look_again()
@@ -113,7 +116,7 @@ class Planner:
 
     def plan_changed(self, key: str, plan: PlanFact | None) -> None:
         """The plan NS/NAME is there like this; None = its object is gone."""
-        self._note_promises()
+        self._promises.note()
         self._parts.poke()
         if plan is None:
             self.look_again()
@@ -125,7 +128,7 @@ class Planner:
         self._parts.evictions.start_over()
         self._parts.book.start_over()
         self.keeper.start_over()
-        self._note_promises()
+        self._promises.note()
         for plan in self._parts.book.all_living():
             self.wake(key_of(plan), 0)
         self._parts.rounds.start_over()
@@ -148,7 +151,7 @@ class Planner:
         if wrong:
             self.lessons.failed(write.owner_uids, self._parts.wall.now_seconds())
         self._parts.book.withdraw(f"{write.namespace}/{write.name}")
-        self._note_promises()
+        self._promises.note()
         self._parts.poke()
         self.look_again()
 
@@ -268,7 +271,7 @@ class Planner:
         victims = frozenset((victim.uid, victim.node) for victim in plan.victims)
         self.keeper.take_over(plan.takes, name)
         self._parts.book.begin(PlanHold(name, write.generation, plan.reservations, victims))
-        self._note_promises()
+        self._promises.note()
         self._parts.objects.create(write, plan.takes)
         self._parts.told.not_refused(place.uids)
         self._parts.rounds.planned = True
@@ -284,8 +287,3 @@ class Planner:
     def _avoid(self, uids: tuple[str, ...]) -> Avoid:
         ledger = self._parts.ledger
         return self.lessons.avoid(uids, self._parts.wall.now_seconds(), lambda uid: ledger.pod(uid) is not None)
-
-    def _note_promises(self) -> None:
-        """Cards that plans hold for pods that wait count as used in their queues."""
-        planned = self._parts.book.planned_for()
-        self._parts.roster.promise({uid for uid in planned if waits(self._parts.ledger, uid)})

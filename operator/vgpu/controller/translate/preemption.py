@@ -11,6 +11,7 @@ from vgpu.api.preemption import Debt as DebtModel
 from vgpu.api.preemption import Victim as VictimModel
 from vgpu.controller.translate.terms import moment_seconds
 from vgpu.core.preempt.facts import Debt, NodeReservation, PlanFact, PlanPhase, Victim
+from vgpu.core.preempt.gang_seats import with_successors
 from vgpu.core.views import Reservation
 from vgpu.errors import MalformedObject
 from vgpu.kube.objects import Decoded, Key
@@ -31,7 +32,7 @@ def plan_fact(model: GpuPreemption) -> PlanFact:
     none."""
     metadata, spec, status = model.metadata, model.spec, model.status
     conditions = status.conditions if status else ()
-    return PlanFact(
+    made = PlanFact(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
@@ -50,6 +51,7 @@ def plan_fact(model: GpuPreemption) -> PlanFact:
         records=_records(metadata.annotations or {}),
         partial=next((one.message for one in conditions if _is_partial(one)), ""),
     )
+    return with_successors(made, {one.lost: one.uid for one in status.successors} if status else {})
 
 
 def _is_partial(condition: Condition) -> bool:

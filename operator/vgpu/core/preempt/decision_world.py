@@ -58,7 +58,10 @@ class DecisionWorld:
         return [hold for hold, _ in lower], rest
 
     def _may_take(self, rights: "_Rights", hold: PlanHold) -> bool:
-        return all(rights.over(owner) for uid in hold.uids if (owner := self.workloads.get(uid)) is not None)
+        owners = [owner for uid in hold.uids if (owner := self.workloads.get(uid)) is not None]
+        if not owners and hold.kept:
+            return False  # a gang of which only others are there just now: nobody knows its rank
+        return all(rights.over(owner) for owner in owners)
 
     def spoken_for(self, preemptors: Sequence[Workload]) -> frozenset[tuple[str, str]]:
         """(uid, node) of those who stay so far, but are to go for plans that may not be taken over (I10)."""

@@ -49,13 +49,13 @@ class GangOffer:
     seats: tuple[tuple[PodFact, Placement], ...]
 
     def hold(self, plan: str) -> PlanHold:
-        """All of it as one hold: it is kept whole and ends whole (S57)."""
+        """All of it as one hold: it is kept whole, also while a member is replaced, and ends whole (S57)."""
         cards = tuple(
             NodeReservation(placement.node, reservation)
             for pod, placement in self.seats
             for reservation in reservations_of(((pod.uid, placement),))
         )
-        return PlanHold(plan, 0, cards)
+        return PlanHold(plan, 0, cards, kept=frozenset(pod.uid for pod, _ in self.seats))
 
 
 @dataclass(frozen=True, slots=True)

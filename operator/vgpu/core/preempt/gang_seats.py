@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from vgpu.core.facts import CardFact
 from vgpu.core.placement import Placement, Policies, place
 from vgpu.core.preempt.facts import NodeReservation, PlanFact
+from vgpu.core.preempt.gang_state import GangState
+from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.preempt.seating import Member
 from vgpu.core.recount import reservations_of
 from vgpu.core.request import PodRequest
@@ -93,6 +95,26 @@ def asks_for(request: PodRequest, seat: Sequence[NodeReservation], view: NodeVie
     )
     found = place(alone, request, uid, ANY_ORDER)
     return isinstance(found, Placement) and set(reservations_of(((uid, found),))) == set(held.values())
+
+
+def refilled(
+    hold: PlanHold, state: GangState, gang: GangNow | None, view_of: Callable[[str], NodeView | None]
+) -> PlanHold | None:
+    """What is held for a gang that stands so: seats of those who are gone for who takes them, kept, or given up.
+    None where it is no use: there is no gang, others are enough who do not take them, or what one had is held no
+    longer."""
+    if gang is None:
+        return None
+    gone, waiting = sorted(hold.uids - state.uids), sum(pod.uid in hold.uids for pod in state.waiting)
+    views = (view_of(node) for node in sorted(hold.nodes))
+    held = {one.uid for view in views if view is not None for one in view.reservations}
+    empty = empty_seats(gone, held, waiting, gang)
+    taken = takers(hold.cards, empty.kept, gang.spare, view_of)
+    if empty.lost or (gang.whole and len(taken) < len(empty.kept)):
+        return None
+    cards = reseated(hold.cards, lambda uid: taken.get(uid, uid))
+    kept = frozenset(card.reservation.uid for card in cards) - empty.given_up
+    return replace(hold, cards=cards, kept=kept)
 
 
 def succeeded(plan: PlanFact, taken: Mapping[str, str]) -> PlanFact:

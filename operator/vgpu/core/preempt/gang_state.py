@@ -51,6 +51,11 @@ class GangState:
         return self.missing == 0
 
     @property
+    def uids(self) -> frozenset[str]:
+        """Of those who run and wait."""
+        return frozenset(pod.uid for pod in (*self.running, *self.waiting))
+
+    @property
     def gone(self) -> bool:
         """True when nobody of it is left who runs, or may yet."""
         return not (self.running or self.waiting or self.held_back)

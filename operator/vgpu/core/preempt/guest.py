@@ -18,8 +18,9 @@ def with_guest(world: DecisionWorld, pod: PodFact, queue: str) -> DecisionWorld:
     """The world with the pod, which waits for itself alone: pods of its gang are not there either."""
     guest = _workload(world, pod, queue)
     workloads = {**world.workloads, pod.uid: guest}
-    promised = {uid for hold, _ in world.plans for uid in hold.uids}
-    standing = standing_of(world.standing.queues, workloads.values(), promised)
+    standing, before = standing_of(world.standing.queues, workloads.values()), world.standing
+    usage = {name: replace(one, promised=before.usage_of(name).promised) for name, one in standing.usage.items()}
+    standing = replace(standing, usage=usage)
     scheduling = {**world.scheduling, pod.uid: pod.scheduling}
     return replace(world, workloads=workloads, standing=standing, scheduling=scheduling)
 

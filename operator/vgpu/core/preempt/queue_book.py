@@ -5,13 +5,13 @@ nothing. Mutable, with one owner; no clock, no I/O. A walk is done only where a 
 time, and not for a pod that the walk skips: it takes nothing from anybody.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from vgpu.core.preempt.amounts import sum_of
 from vgpu.core.preempt.eligible import Standing
 from vgpu.core.preempt.entitlement import counts, entitled_in, may_take, seniority
-from vgpu.core.preempt.facts import Limits, QueueFact, Workload
+from vgpu.core.preempt.facts import Amounts, Limits, QueueFact, Workload
 from vgpu.core.preempt.limits import reduced
 from vgpu.core.preempt.usage import UNUSED, QueueUsage, sum_of_usages, usage_of
 
@@ -48,6 +48,7 @@ class QueueBook:
         self._pages: dict[str, _Page] = {}
         self._queue_of: dict[str, str] = {}
         self._promised: frozenset[str] = frozenset()
+        self._to_come: Mapping[str, QueueUsage] = {}
         self._entitled: frozenset[str] | None = None
 
     def put_queue(self, queue: QueueFact) -> None:
@@ -74,8 +75,9 @@ class QueueBook:
         if name is not None:
             self._change(self._pages[name], uid, None)
 
-    def promise(self, uids: Collection[str]) -> None:
-        """These waiting pods, and no others, have cards held for them by a plan."""
+    def promise(self, uids: Collection[str], to_come: Mapping[str, Amounts] | None = None) -> None:
+        """Cards are held for these waiting pods, and for so much `to_come` by queue, and for nobody else."""
+        self._to_come = {name: QueueUsage(promised=amounts) for name, amounts in (to_come or {}).items()}
         before, self._promised = self._promised, frozenset(uids)
         for uid in before ^ self._promised:
             name = self._queue_of.get(uid)
@@ -91,11 +93,12 @@ class QueueBook:
         page = self._pages.get(name)
         if page is None:
             return UNUSED
+        usage = self._with_those_to_come(name, page.usage)
         member = page.members.get(without_promise) if without_promise in self._promised else None
         if member is None:
-            return page.usage
+            return usage
         promised, alone = (usage_of(member, entitled=False, promised=promised) for promised in (True, False))
-        return page.usage - (promised - alone)
+        return usage - (promised - alone)
 
     def standing(self) -> Standing:
         """How the queues stand now."""
@@ -104,8 +107,13 @@ class QueueBook:
                 self._walk_anew(name, page)
         if self._entitled is None:
             self._entitled = frozenset().union(*(page.entitled for page in self._pages.values()))
-        usage = {name: page.usage for name, page in self._pages.items() if page.members}
+        pages = ((name, page.usage) for name, page in self._pages.items() if page.members)
+        usage = {name: self._with_those_to_come(name, used) for name, used in pages}
         return Standing(dict(self._queues), usage, self._entitled)
+
+    def _with_those_to_come(self, name: str, usage: QueueUsage) -> QueueUsage:
+        to_come = self._to_come.get(name)
+        return usage if to_come is None else usage + to_come
 
     def _page(self, name: str) -> _Page:
         return self._pages.setdefault(name, _Page())

@@ -151,6 +151,11 @@ class PlanHolds:
                 held[key] = both
         return tuple(held[key] for key in sorted(held))
 
+    def empty(self, hold: PlanHold) -> list[NodeReservation]:
+        """What is held of this for pods that are yet to come."""
+        coming = {uid for uid in hold.kept if not self._unbound(uid) and self._counts(hold, uid)}
+        return [card for card in hold.cards if card.reservation.uid in coming]
+
     def displaced(self, node: str) -> frozenset[str]:
         """Uids whose place a plan is to take of which a pod is still unbound."""
         return frozenset(

@@ -144,10 +144,10 @@ class Roster:
         self._marks.set_evictions(uid, count)
         self._dirty.update((uid, *self._indexes.of_owner.of(uid)))
 
-    def promise(self, uids: Collection[str]) -> None:
-        """These waiting pods, and no others, have cards held for them by a plan."""
+    def promise(self, uids: Collection[str], to_come: Mapping[str, Amounts] | None = None) -> None:
+        """Cards are held for these waiting pods, and for so much `to_come` by queue, and for nobody else."""
         self._settle()
-        self._book.promise(uids)
+        self._book.promise(uids, to_come)
 
     @property
     def workloads(self) -> Mapping[str, Workload]:
