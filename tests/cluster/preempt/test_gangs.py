@@ -193,3 +193,38 @@ def test_s53_a_gang_of_four_that_needs_two_evicts_for_two(case: Case) -> None:
         case.pod(f"m{number}", gang_kind("g", 2, queue=queue, priority=HIGH))
     case.wait(lambda: len([name for name in case.waiting() if name.startswith("m")]) == 2, "two to be bound")
     assert len(case.evictions()) == 2
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["goes on", "killed"])
+def test_a_member_that_is_replaced_while_victims_leave_costs_nobody_more(case: Case, killed: bool) -> None:
+    """All victims are gone before the lost member's successor is there: the cards stand free, and nobody of lower
+    rank gets one, at any event that is seen; nor where the operator is killed meanwhile."""
+    case.node()
+    case.node()
+    queue = case.queue("q")
+    low = case.run("low", Kind(PAIR, queue=queue, priority=LOW, linger=True), 4)
+    kind = gang_kind("g", 4, queue=queue, priority=HIGH)
+    members = [f"m{number}" for number in range(4)]
+    with Bound(case).watching() as bound:
+        uids = {name: case.pod(name, kind) for name in members}
+        leaving = case.wait_leaving("low", 4)
+        case.wait_phase(uids["m0"], "Draining")
+        case.cluster.api.delete(f"{case.pods_path}/m2", {"gracePeriodSeconds": 0})
+        if killed:
+            case.world.crash()
+        case.let_go(*leaving)
+        case.wait(lambda: not case.terminating("low"), "the victims to be gone")
+        if killed:
+            case.world.revive()
+        case.pod("thief", Kind(PAIR, queue=queue, priority=LOW))
+        case.wait_refused("thief", "nobody is evicted for it")
+        assert [case.node_of(name) for name in ("m0", "m1", "m3")] == [""] * 3
+        successor = case.pod("m4", kind)
+        started = ["m0", "m1", "m3", "m4"]
+        case.wait_bound(*started)
+        case.wait(lambda: {*started} <= {*bound.names}, "all to be seen bound")
+    assert {*bound.names} == {*low, *started}
+    assert sorted(case.evictions()) == leaving == low
+    [plan] = {plan.uid for plan in case.recorder.plans if plan.namespace == case.namespace}
+    taken = [one for status in case.recorder.statuses[plan] for one in status.get("successors", ())]
+    assert {(one["lost"], one["uid"]) for one in taken} == {(uids["m2"], successor)}
