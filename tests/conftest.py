@@ -24,8 +24,8 @@ NOT_EVERY_MACHINE_HAS_A_CARD = "gpu"
 """The marker of tests that CI may skip."""
 
 
-GROUPS = ("cluster/node", "cluster")
-"""Folders whose tests share a control plane: `make test` runs each in a process of its own, side by side."""
+GROUPS = ("cluster/node", "cluster/preempt", "cluster")
+"""Folders whose tests share a control plane: with WORKERS, `make test` runs each in a process of its own."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
