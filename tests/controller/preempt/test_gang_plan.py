@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.controller.preempt.planner_world import Api, Last, World, whole
+from tests.controller.preempt.planner_world import Api, Last, World, percent, whole
 from tests.controller.preempt.test_planner import play
 from tests.controller.virtual_time import run_virtually
 from vgpu.controller.preempt.keeper import PlanKeeper
@@ -18,6 +18,7 @@ from vgpu.core.placement import Placement, Policies, place
 from vgpu.core.preempt.facts import Limits, PlanFact, PlanPhase, QueueFact
 from vgpu.core.preempt.gang_desk import GangDesk
 from vgpu.core.preempt.queue_gate import QueueGate
+from vgpu.core.preempt.reservations import PlanHolds
 from vgpu.core.terms import GroupFact, GroupName, GroupSource
 
 LABEL = GroupName(GroupSource.LABEL, "team", "g")
@@ -134,6 +135,20 @@ def test_a_gang_of_which_nobody_is_left_lets_go_at_once() -> None:
     play(story)
 
 
+def test_a_gang_of_which_the_last_one_without_a_seat_goes_lets_go_at_once() -> None:
+    async def story(world: World) -> None:
+        await draining(world)
+        world.high("small", percent(25), owner="g", group=LABEL, group_minimum=3)
+        await lose(world, "m0")
+        world.end_leaving()
+        await world.pass_time(2)
+        assert (fits(world), plan_is_over(world)) == (False, False)
+        await lose(world, "small")
+        assert (fits(world), plan_is_over(world)) == (True, True)
+
+    play(story)
+
+
 def test_a_gang_whose_podgroup_is_deleted_lets_go_at_once() -> None:
     async def story(world: World) -> None:
         await draining(world, VOLCANO)
@@ -215,6 +230,58 @@ def test_an_older_event_of_the_plan_does_not_unseat_the_successor() -> None:
     play(story)
 
 
+def test_what_a_lost_member_was_sent_to_is_its_successor_s() -> None:
+    """A finalizer keeps the lost one: what it was nominated to would stand in the way of who has its seat."""
+
+    async def story(world: World) -> None:
+        scene(world)
+        world.schedules = False
+        process = await world.begin()
+        await world.until(lambda: process.ledger.nomination("uid-m1") is not None, "the members to be sent")
+        world.victims_end = False
+        world.api.pods["uid-m1"] = replace(world.api.pods["uid-m1"], terminating=True)
+        await world.pass_time(1)
+        assert not plan_of(world).successors
+        member(world, "m2")
+        await world.until(lambda: bool(plan_of(world).successors), "the seat to be taken")
+        assert process.ledger.nomination("uid-m1") is None
+
+    play(story)
+
+
+def test_a_seat_that_is_not_needed_any_more_is_free() -> None:
+    async def story(world: World) -> None:
+        world.schedules = False
+        await draining(world, VOLCANO)
+        world.end_leaving()
+        await world.pass_time(1)
+        assert not fits(world)
+        assert world.process is not None
+        world.process.roster.put_group(GroupFact(VOLCANO, 1))
+        world.process.preemption.rules_changed()
+        await world.pass_time(1)
+        assert (fits(world), plan_is_over(world)) == (True, False)
+
+    play(story)
+
+
+def test_who_leads_again_believes_what_another_leader_wrote() -> None:
+    async def story(world: World) -> None:
+        await draining(world)
+        assert world.process is not None
+        book = world.process.preemption.book
+        member(world, "m2")
+        await world.until(lambda: bool(plan_of(world).successors), "the seat to be taken")
+        [body] = world.api.plans.values()
+        body["status"]["successors"] = [{"lost": "uid-m1", "uid": "uid-m9"}]
+        world.process.hear()
+        book.start_over()
+        book.put(replace(plan_of(world), evictions_sent=frozenset()))
+        assert [plan.owner_uids for plan in book.all_living()] == [("uid-m0", "uid-m9")]
+
+    play(story)
+
+
 def test_the_queue_has_room_for_who_is_yet_to_come() -> None:
     async def story(world: World) -> None:
         await draining(world)
@@ -254,7 +321,7 @@ RULES: dict[str, tuple[Callable[[], None], object, str, object]] = {
         test_the_cards_stay_held_and_the_successor_gets_them,
         "vgpu.controller.preempt.planner",
         "concerns",
-        lambda plan, changes, gang_of: concerns(plan, changes, lambda uid: None),
+        lambda plan, changes, holds: concerns(plan, changes, PlanHolds(bool, list, lambda uid: None)),
     ),
     "the gang is looked at": (
         test_the_cards_stay_held_and_the_successor_gets_them,

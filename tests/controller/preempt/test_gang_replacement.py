@@ -14,6 +14,7 @@ from vgpu.controller.preempt.gang_rooms import GangRooms
 from vgpu.controller.preempt.gangs import Gangs
 from vgpu.controller.preempt.promises import Promises
 from vgpu.core.facts import PodFact
+from vgpu.core.ledger import Booking
 from vgpu.core.placement import Placement, Policies, place
 from vgpu.core.preempt.facts import Amounts, Limits, QueueFact
 from vgpu.core.preempt.queue_gate import QueueGate
@@ -215,6 +216,56 @@ def test_the_seat_of_a_member_that_was_bound_is_not_kept() -> None:
     run_virtually(story())
 
 
+def test_who_is_being_bound_is_not_sent_again() -> None:
+    async def story() -> None:
+        async with bench(2) as it:
+            await it.see(member("a1"), member("a2"))
+            it.sent()
+            containers = runs(member("a1"), "n0", 0).assignment
+            assert containers is not None
+            placement = Placement("n0", containers.containers, 0)
+            it.ledger.book(Booking("uid-a1", "team", "a1", "n0", "nonce", placement))
+            await it.lose("a2")
+            await it.see(member("a3"))
+            assert it.sent() == {"a3": ["n0"]}
+
+    run_virtually(story())
+
+
+def test_a_gang_with_seats_is_offered_no_other_room() -> None:
+    """What its own seats hold would stand in its way."""
+
+    async def story() -> None:
+        async with bench(2) as it:
+            there = [member(f"a{n}", created=f"2026-01-01T00:00:0{n}Z") for n in range(4)]
+            await it.see(*there)
+            assert sorted(it.sent()) == ["a0", "a1"]
+            for name in ("a0", "a1"):
+                it.ledger.drop_pod(f"uid-{name}")
+                it.roster.drop_pod(f"uid-{name}")
+            await it.gangs._offer()
+            assert it.short == []
+            await it.settle()
+            assert (sorted(it.sent()), it.held()) == (["a2", "a3"], {"gang team/g": {"uid-a2", "uid-a3"}})
+
+    run_virtually(story())
+
+
+def test_a_seat_that_changes_hands_wakes_no_gang_that_rests() -> None:
+    async def story() -> None:
+        async with bench(2, 2) as it:
+            await it.see(member("b1", "b"), member("b2", "b"))
+            await asyncio.sleep(HOLD_SECONDS + 1)
+            await it.see(member("a1"), member("a2"))
+            assert {*it.held()} == {"gang team/g"}
+            it.sent()
+            await it.lose("a2")
+            await it.see(member("a3"))
+            assert sorted(it.sent()) == ["a1", "a3"]
+
+    run_virtually(story())
+
+
 def test_nothing_more_is_written_while_a_seat_is_empty() -> None:
     async def story() -> None:
         async with bench(2) as it:
@@ -243,10 +294,8 @@ async def what_a_gang_holds_is_promised_in_its_queue() -> None:
         await it.see(member("a1"), member("a2"), other)
         assert (promised(it), barred(it, other)) == (WHOLE_CARD + WHOLE_CARD, True)
         assert not barred(it, member("a1"))
-        await it.see(runs(member("a1"), "n0", 0), runs(member("a2"), "n0", 1))
-        assert (promised(it), it.held()) == (Amounts(), {})
-        await it.lose("a1", "a2")
-        assert not barred(it, other)
+        await asyncio.sleep(HOLD_SECONDS + 1)
+        assert (promised(it), it.held(), barred(it, other)) == (Amounts(), {}, False)
 
 
 async def an_empty_seat_is_promised_too() -> None:

@@ -8,16 +8,19 @@ from vgpu.core.placement import Placement, Policies, place
 from vgpu.core.preempt.facts import PlanFact
 from vgpu.core.preempt.plan import Nominate, PlanEnd, key_of
 from vgpu.core.preempt.problem import with_reservation
+from vgpu.core.request import PodRequest
 
 PAIR = make_request(want(2))
 
 
-def gang_plan(cluster: PlanCluster, members: Iterable[str], victims: list[str]) -> PlanFact:
+def gang_plan(
+    cluster: PlanCluster, members: Iterable[str], victims: list[str], request: PodRequest = PAIR
+) -> PlanFact:
     """Room for all members on the one node, where these victims are."""
     view, seats = without(cluster.view("n1"), victims), []
     for uid in members:
-        cluster.wait(uid, PAIR)
-        placement = place(view, PAIR, uid, Policies())
+        cluster.wait(uid, request)
+        placement = place(view, request, uid, Policies())
         assert isinstance(placement, Placement)
         view = with_reservation(view, uid, placement)
         seats.append((uid, placement))

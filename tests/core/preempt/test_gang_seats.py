@@ -5,14 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.building import make_request, want
+from tests.core.building import bound_pod, holds, make_request, want
 from tests.core.preempt.plan_cluster import PlanCluster
+from tests.core.preempt.queueing import make_queue, make_workload, stand
 from tests.core.preempt.test_gang_plan import PAIR, gang_plan
+from vgpu.core.facts import AssignedCard
 from vgpu.core.preempt import endings, gang_seats, needed, plan_step, situation
+from vgpu.core.preempt.decision_world import DecisionWorld
 from vgpu.core.preempt.facts import PlanFact
 from vgpu.core.preempt.gang_seats import asks_for, succeeded, with_successors
 from vgpu.core.preempt.plan import Evict, Nominate, PlanEnd, PlanLimits, Succeed, key_of
-from vgpu.core.preempt.reservations import PlanHolds
+from vgpu.core.preempt.rank import Rank
+from vgpu.core.preempt.reservations import PlanHold, PlanHolds
 from vgpu.core.request import PodRequest
 
 VICTIMS = ["l1", "l2"]
@@ -207,6 +211,18 @@ def test_a_gang_that_is_whole_again_has_the_whole_time_and_all_its_tries() -> No
     assert kinds(cluster, plan) == [Nominate, Nominate]
 
 
+def test_who_comes_at_the_last_moment_is_in_time() -> None:
+    cluster, plan = draining()
+    for uid in VICTIMS:
+        cluster.gone(uid)
+    cluster.step(plan)
+    cluster.gone("g2")
+    cluster.step(plan)
+    cluster.member("g3", "g", PAIR)
+    cluster.now_seconds += HOLD_SECONDS
+    assert kinds(cluster, plan) == [Succeed]
+
+
 def test_who_asks_for_something_else_takes_no_seat_and_the_gang_is_decided_on_anew() -> None:
     cluster, plan = draining()
     cluster.gone("g2")
@@ -228,6 +244,21 @@ def test_a_gang_that_needs_fewer_now_gives_the_seat_up_and_starts() -> None:
     cluster.settle()
     assert end_of(cluster, plan) is PlanEnd.OWNER_BOUND
     assert now_bound(cluster) == {"g1", "other"}
+
+
+def test_a_seat_that_another_member_has_filled_unseen_is_in_nobody_s_way() -> None:
+    """He was bound there for a process that died before it could say whose seat he had."""
+    cluster, half = PlanCluster(cards=1), make_request(want(1, 50))
+    cluster.running("l1", make_request(want(1)))
+    plan = gang_plan(cluster, ["g1", "g2"], ["l1"], half)
+    cluster.step(plan)
+    cluster.gone("l1")
+    cluster.gone("g2")
+    cluster.member("g3", "g", half)
+    share = AssignedCard("GPU-10", 50, 0, whole=False)
+    cluster.put(bound_pod("g3", holds(share), request=half))
+    cluster.settle()
+    assert (end_of(cluster, plan), now_bound(cluster)) == (PlanEnd.OWNER_BOUND, {"g1", "g3"})
 
 
 def test_a_gang_that_runs_without_a_bound_member_goes_on() -> None:
@@ -267,6 +298,7 @@ def test_what_speaks_against_a_victim_is_not_asked_while_a_seat_is_empty() -> No
 def test_room_elsewhere_for_those_who_are_left_is_no_room_for_the_gang(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, plan = planned()
     cluster.gone("g2")
+    cluster.look_elsewhere = True
     placement = cluster.planned("g1", VICTIMS)
     assert placement is not None
     monkeypatch.setattr(cluster, "_elsewhere", lambda uids: (("g1", placement),))
@@ -279,6 +311,28 @@ def test_s33_a_higher_one_takes_the_cards_whether_a_seat_is_empty_or_not() -> No
     cluster.taken_over[key_of(plan)] = "team/higher"
     cluster.step(plan)
     assert end_of(cluster, plan) is PlanEnd.TAKEN_OVER
+
+
+def test_a_gang_of_which_only_others_are_there_is_nobody_s_to_take_over() -> None:
+    _, plan = planned()
+    standing, none = stand([make_queue()]), Rank(entitled=False, priority=-1)
+    alone = PlanHold("team/h", 1, plan.reservations)
+    for hold, lower in ((alone, [alone]), (replace(alone, kept=alone.uids), [])):
+        world = DecisionWorld({}, {}, standing, ((hold, none),))
+        assert world.plans_around([make_workload("hh", priority=100)])[0] == lower
+
+
+def test_what_a_bound_member_left_is_not_held_by_another_word_of_the_plan_either() -> None:
+    cluster, plan = draining()
+    for uid in VICTIMS:
+        cluster.gone(uid)
+    cluster.step(plan)
+    assert cluster.try_bind("g1")
+    cluster.gone("g1")
+    hold = cluster.ledger.plans.get(key_of(plan))
+    assert hold is not None
+    cluster.ledger.plans.put(replace(hold, victims=frozenset()))
+    assert {one.uid for one in cluster.view("n1").reservations} == {"g2"}
 
 
 WATCHED: dict[str, tuple[object, str, object, Callable[[], None]]] = {

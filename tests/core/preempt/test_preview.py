@@ -10,11 +10,12 @@ from tests.core.preempt.test_decision import QUARTERS, SIXTY, TWO_QUEUES, WHOLE,
 from vgpu.core.placement import Placement
 from vgpu.core.preempt.decision import Plan
 from vgpu.core.preempt.decision_world import NOTHING_LEARNT, Avoid
-from vgpu.core.preempt.facts import QueueFact
+from vgpu.core.preempt.facts import Amounts, QueueFact
 from vgpu.core.preempt.guest import with_guest
 from vgpu.core.preempt.preview import Outcome, Preview, pods_before, preview
 from vgpu.core.preempt.protection import No, Right
 from vgpu.core.preempt.swaps import Swap
+from vgpu.core.preempt.usage import QueueUsage
 from vgpu.core.reasons import Reason
 from vgpu.core.terms import OwnerRef, PodTerms
 
@@ -195,6 +196,17 @@ def test_a_guest_is_answered_as_the_pod_is_once_it_exists() -> None:
     assert answer.seats == there.seats
     assert "h" not in empty.workloads
     assert isinstance(answer.seats[0][1], Placement)
+
+
+def test_what_a_queue_has_promised_is_promised_beside_a_guest_too() -> None:
+    """Not by plans alone: also for gangs that start."""
+    made = make(queues=TWO_QUEUES)
+    fact = replace(made.cluster.wait("h", WHOLE), terms=PodTerms())
+    made.cluster.gone("h")
+    world = made.world()
+    usage = {"high": QueueUsage(promised=Amounts(2000))}
+    world = with_guest(replace(world, standing=replace(world.standing, usage=usage)), fact, "high")
+    assert world.standing.usage_of("high").promised == Amounts(2000)
 
 
 def test_a_guest_takes_part_in_what_its_queue_deserves() -> None:

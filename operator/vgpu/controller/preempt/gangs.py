@@ -16,6 +16,7 @@ from vgpu.controller.fence import Fence
 from vgpu.controller.guard import one_object
 from vgpu.controller.pacing import DueKeys
 from vgpu.controller.preempt.broken_gangs import BrokenGangs
+from vgpu.controller.preempt.gang_nodes import GangNodes
 from vgpu.controller.preempt.gang_rooms import GangRooms
 from vgpu.controller.preempt.gang_sender import GangSender
 from vgpu.core.facts import PodFact
@@ -64,8 +65,7 @@ class Gangs:
         self._desk = parts.desk
         self._due: DueKeys[str] = DueKeys()
         self._ends: DueKeys[str] = DueKeys()
-        self._on_node: dict[str, set[str]] = {}
-        self._nodes_of: dict[str, frozenset[str]] = {}
+        self._nodes = GangNodes(parts.ledger)
         self._resting: dict[str, Members] = {}
         self._let_go: set[str] = set()
         self._incomplete: set[str] = set()
@@ -75,9 +75,12 @@ class Gangs:
         if not self._parts.fence.leading:
             return
         keys = {key for uid in changes.pods if (key := self._desk.note(uid))}
-        keys |= {key for node in changes.nodes for key in self._on_node.get(node, ())}
-        held = (hold for hold in self._parts.ledger.plans.all() if not hold.nodes.isdisjoint(changes.nodes))
+        keys |= self._nodes.on(changes.nodes)
+        holds = list(self._parts.ledger.plans.all())
+        held = (hold for hold in holds if not hold.nodes.isdisjoint(changes.nodes))
         keys |= {key for hold in held for uid in hold.uids if (key := self._desk.note(uid))}
+        lost = (hold.plan for hold in holds if not hold.uids.isdisjoint(changes.pods))
+        keys |= {plan.removeprefix(OWN_HOLD) for plan in lost if plan.startswith(OWN_HOLD)}
         for key in keys:
             self._look_at(key)
         if changes.freed:
@@ -128,7 +131,7 @@ class Gangs:
 
     async def _look(self, key: str) -> None:
         state = self._desk.state(key)
-        self._index(key, state)
+        self._nodes.put(key, state)
         self._parts.broken.look(key, state)
         if state is None or state.runs:
             self._incomplete.discard(key)
@@ -276,20 +279,6 @@ class Gangs:
         self._parts.held()
         self._parts.poke()
         return True
-
-    def _index(self, key: str, state: GangState | None) -> None:
-        """Changes of the nodes where its members are bound or booked are looked at for the gang."""
-        for node in self._nodes_of.pop(key, frozenset()):
-            self._on_node[node].discard(key)
-            if not self._on_node[node]:
-                del self._on_node[node]
-        if state is None:
-            return
-        bookings = (self._parts.ledger.booking(uid) for uid in state.on_the_way)
-        nodes = {pod.node for pod in state.running} | {booking.node for booking in bookings if booking is not None}
-        self._nodes_of[key] = frozenset(nodes)
-        for node in nodes:
-            self._on_node.setdefault(node, set()).add(key)
 
 
 def _members(state: GangState) -> Members:

@@ -96,7 +96,7 @@ class Planner:
             return
         self._promises.note()
         for plan in self._parts.book.all_living():
-            if changes.freed or concerns(plan, changes, self._parts.roster.gang_of):
+            if changes.freed or concerns(plan, changes, self._parts.ledger.plans):
                 self.wake(key_of(plan), 0)
         self._parts.rounds.note(changes.pods)
         self.look_again()

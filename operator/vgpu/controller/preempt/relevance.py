@@ -3,23 +3,25 @@
 Enters: plans, answers, the ledger as it stands. Leaves: yes or no. Nothing is changed here.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from vgpu.controller.preempt.plan_worlds import waits
 from vgpu.core.ledger import Changes, Ledger
 from vgpu.core.preempt.decision import Plan
-from vgpu.core.preempt.facts import Gang, OwnerKind, PlanFact
+from vgpu.core.preempt.facts import PlanFact
+from vgpu.core.preempt.plan import key_of
 from vgpu.core.preempt.protection import No
-from vgpu.core.preempt.reservations import PlanHold
+from vgpu.core.preempt.reservations import PlanHold, PlanHolds
 from vgpu.core.preempt.takeover import fits
 
 
-def concerns(plan: PlanFact, changes: Changes, gang_of: Callable[[str], Gang | None]) -> bool:
-    """True when a pod of its owner or of its gang, or a node that it holds cards or has victims on, changed."""
+def concerns(plan: PlanFact, changes: Changes, holds: PlanHolds) -> bool:
+    """True when a pod of its owner, or a node that it holds cards or has victims on, changed. While a seat of its
+    gang is empty every pod may be who takes it, or the last one of the gang."""
     if not changes.pods.isdisjoint(plan.owner_uids):
         return True
-    gangs = map(gang_of, changes.pods) if plan.owner_kind is OwnerKind.GANG else ()
-    if any(gang is not None and gang.key == plan.owner_name for gang in gangs):
+    hold = holds.get(key_of(plan)) if changes.pods else None
+    if hold is not None and holds.empty(hold):
         return True
     nodes = {card.node for card in plan.reservations} | {victim.node for victim in plan.victims}
     return not changes.nodes.isdisjoint(nodes)

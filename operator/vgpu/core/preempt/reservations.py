@@ -153,7 +153,7 @@ class PlanHolds:
 
     def empty(self, hold: PlanHold) -> list[NodeReservation]:
         """What is held of this for pods that are yet to come."""
-        coming = {uid for uid in hold.kept if not self._unbound(uid) and self._counts(hold, uid)}
+        coming = {uid for uid in hold.kept if self._has_left(uid) and self._counts(hold, uid)}
         return [card for card in hold.cards if card.reservation.uid in coming]
 
     def displaced(self, node: str) -> frozenset[str]:
@@ -182,6 +182,10 @@ class PlanHolds:
     def _is_empty(self, uid: str) -> bool:
         """What was held for one who was bound may be another's by now, who made him go."""
         return uid not in self._were_bound and not self._is_bound(uid)
+
+    def _has_left(self, uid: str) -> bool:
+        pod = self._pod(uid)
+        return pod is None or pod.terminating or pod.ended
 
     def _is_bound(self, uid: str) -> bool:
         pod = self._pod(uid)
