@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from benchmarks import filter_latency, freed_card, preemption, reclaim, startup, steady, throughput, updates
+from benchmarks import filter_latency, freed_card, preemption, reclaim, s86, startup, steady, throughput, updates
 from benchmarks.results import Result, read_limits, report
 
 BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
@@ -15,6 +15,7 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "throughput": throughput.run,
     "sampling": freed_card.run,
     "reclaim": reclaim.run,
+    "s86": s86.run,
 }
 
 

@@ -1,0 +1,139 @@
+"""S86 on a real control plane: 200 nodes of 8 cards full of 1,600 low pods, and pods of an entitled queue want in.
+
+Twenty come one after another, each alone on a quiet cluster, then a hundred at once. A decision takes from the
+word of kube-scheduler that the pod fits nowhere to the first eviction asked for it, by the API server's clock; the
+reference is the median of plain pods' creation to bound on the same cluster, one at a time. What the hundred
+take until the last is bound stands beside a hundred plain pods created at once. Writes are all that the operator
+made for one preemptor until nothing is owed any more, beside what it may: victims + 6.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from statistics import median
+
+from benchmarks.full_cluster import ALL, SET_SIZE, Scene, full_cluster, pod
+from benchmarks.results import Result
+from devcluster.operators import OPERATOR
+from tests.cluster.preempt.trace import History, histories
+
+ALONE, HUNDRED = 20, 100
+TARGET_MS = {50: 100, 99: 500}
+"""By percentile, of one preemptor (preemption.md 3)."""
+
+
+def run() -> list[Result]:
+    """All figures."""
+    with full_cluster() as scene:
+        scene.start_low()
+        together = plain_together(scene)
+        scene.scale_last(SET_SIZE - 1)
+        single = median(plain_single(scene, number) for number in range(ALONE))
+        scene.scale_last(SET_SIZE)
+        one = alone(scene)
+        many, taken = hundred(scene)
+        broken, seen = scene.recorder.verdict("default"), scene.recorder.judge.events
+    for line in broken:
+        print(line, file=sys.stderr)
+    return [
+        *deciding("S86 decision alone", one, single),
+        *deciding("S86 decision of a hundred", many, single),
+        Result("S86 hundred bound", taken, together, "s", f"{HUNDRED} plain pods at once; {load()}"),
+        Result("S86 victims", sum(len(one.victims) for one in many), HUNDRED, "pods"),
+        writes([*one, *many]),
+        Result("S86 rules broken", len(broken), 1, "", f"each card added up at each of {seen} events of pods"),
+    ]
+
+
+def plain_together(scene: Scene) -> float:
+    """A hundred low pods for which there is room, created at once: seconds until the last is bound."""
+    since = scene.wait_quiet()
+    uids = scene.create([pod(f"plain-{number}", "low") for number in range(HUNDRED)])
+    scene.delete(list(uids))
+    return until_last_bound(trace(scene, since, uids))
+
+
+def plain_single(scene: Scene, number: int) -> float:
+    """One such pod alone: creation to bound."""
+    since = scene.wait_quiet()
+    uids = scene.create([pod(f"single-{number}", "low")])
+    scene.delete(list(uids))
+    return until_last_bound(trace(scene, since, uids))
+
+
+def alone(scene: Scene) -> list[History]:
+    """Preemptors one by one; each is deleted, and its victim's successor bound, before the next comes."""
+    found = []
+    for number in range(ALONE):
+        since = scene.wait_quiet()
+        uids = scene.create([pod(f"alone-{number}", "high")])
+        scene.delete(list(uids))
+        scene.wait_low(ALL)
+        scene.wait_no_plans()
+        found += trace(scene, since, uids)
+    say("alone", found)
+    return found
+
+
+def hundred(scene: Scene) -> tuple[list[History], float]:
+    """Preemptors created at once, and seconds until the last is bound; then the low pods are wanted no more."""
+    since, spent = scene.wait_quiet(), scene.cluster.usage(OPERATOR).cpu_seconds
+    uids = scene.create([pod(f"high-{number}", "high") for number in range(HUNDRED)])
+    spent = scene.cluster.usage(OPERATOR).cpu_seconds - spent
+    scene.end_low()
+    scene.wait_no_plans()
+    found = trace(scene, since, uids)
+    say(f"a hundred at once ({spent:.1f} s of the operator's processor time)", found)
+    return found, until_last_bound(found)
+
+
+def trace(scene: Scene, since: int, uids: dict[str, str]) -> list[History]:
+    """What became of these pods since a position of the audit log."""
+    return histories(scene.cluster.audit_events(since).events, uids, scene.recorder.plans)
+
+
+def until_last_bound(found: Sequence[History]) -> float:
+    """From the first one's creation."""
+    return max(one.bound for one in found) - min(one.created for one in found)
+
+
+def deciding(name: str, found: Sequence[History], reference: float) -> list[Result]:
+    """Median and 99th percentile."""
+    results = []
+    for percent, target_ms in TARGET_MS.items():
+        seconds = percentile([one.deciding_seconds for one in found], percent)
+        created = percentile([one.evicted - one.created for one in found], percent)
+        note = f"target for one {target_ms} ms; from creation {1000 * created:.0f} ms; of {len(found)}; {load()}"
+        results.append(Result(f"{name}, p{percent}", 1000 * seconds, 1000 * reference, "ms", note))
+    return results
+
+
+def writes(found: Sequence[History]) -> Result:
+    """Of the preemptor that took most, beside what it may."""
+    most = max(found, key=lambda one: one.writes.total() - one.writes_allowed)
+    mean = sum(one.writes.total() for one in found) / len(found)
+    note = f"most of {len(found)}, mean {mean:.2f}: " + ", ".join(f"{n} {what}" for what, n in most.writes.items())
+    return Result("S86 writes per preemptor", most.writes.total(), most.writes_allowed, "writes", note)
+
+
+def say(what: str, found: Sequence[History]) -> None:
+    """Where the time went, step by step."""
+    steps = ("created", "refused", "planned", "evicted", "bound")
+    parts = []
+    for before, after in pairwise(steps):
+        taken = [1000 * (getattr(one, after) - getattr(one, before)) for one in found]
+        parts.append(f"{before} to {after} {median(taken):.0f} (p99 {percentile(taken, 99):.0f})")
+    print(f"{what}, ms at the median: {'; '.join(parts)}; {load()}", file=sys.stderr, flush=True)
+
+
+def percentile(figures: Iterable[float], percent: int) -> float:
+    """The least figure that so many percent are not above."""
+    ordered = sorted(figures)
+    return ordered[math.ceil(len(ordered) * percent / 100) - 1]
+
+
+def load() -> str:
+    """How busy the machine was in the last minute."""
+    return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
