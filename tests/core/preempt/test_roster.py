@@ -248,6 +248,17 @@ def test_what_an_owner_has_been_through_is_known_of_its_next_pod() -> None:
     assert it.roster.workloads["new"].evictions == 3
 
 
+def test_what_an_owner_has_been_through_changes_none_of_its_pods_that_run() -> None:
+    terms = PodTerms(owner=OwnerRef("rs", "ReplicaSet", "rs"))
+    it = told(bound_pod("runs", terms=terms))
+    before, revision = it.roster.workloads["runs"], it.roster.revision
+    it.roster.set_evictions("rs", 3)
+    assert (it.roster.workloads["runs"], it.roster.revision) == (before, revision)
+    it.put_pod(pending_pod("waits", terms=terms))
+    it.roster.set_evictions("rs", 4)
+    assert {uid: one.evictions for uid, one in it.roster.workloads.items()} == {"runs": 0, "waits": 4}
+
+
 def test_a_pod_names_its_queue_or_its_namespace_does_or_it_is_the_default_one() -> None:
     it = told(pending_pod("named", queue="a"), pending_pod("p"))
     assert (it.roster.workloads["named"].queue, it.roster.workloads["p"].queue) == ("a", "default")

@@ -140,9 +140,9 @@ class Roster:
         self._dirty.add(uid)
 
     def set_evictions(self, uid: str, count: int) -> None:
-        """So often this pod, or the pods of this owner, were evicted for others; 0 forgets it."""
+        """So often this pod, or the pods of this owner, were evicted for others; 0 forgets it. Who runs stays."""
         self._marks.set_evictions(uid, count)
-        self._dirty.update((uid, *self._indexes.of_owner.of(uid)))
+        self._dirty |= {uid, *(one for one in self._indexes.of_owner.of(uid) if not self._workloads[one].running)}
 
     def promise(self, uids: Collection[str], to_come: Mapping[str, Amounts] | None = None) -> None:
         """Cards are held for these waiting pods, and for so much `to_come` by queue, and for nobody else."""

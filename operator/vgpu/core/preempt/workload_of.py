@@ -73,7 +73,7 @@ def workload_of(pod: PodFact, around: Around) -> Workload:
         preempt_never=terms.preempt_never,
         started_seconds=terms.started_seconds,
         checkpoint_seconds=terms.checkpoint_seconds,
-        evictions=around.evictions,
+        evictions=0 if running else around.evictions,
         preemptable=terms.preemptable,
         cooldown_seconds=terms.cooldown_seconds,
         evict_opt_in=terms.evict_opt_in,
