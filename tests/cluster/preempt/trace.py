@@ -31,6 +31,7 @@ class History:
     infinitely late."""
 
     name: str
+    uid: str
     created: float = math.inf
     refused: float = math.inf
     planned: float = math.inf
@@ -52,7 +53,7 @@ class History:
 
 def histories(events: Iterable[AuditEvent], uids: Mapping[str, str], plans: Iterable[PlanSeen]) -> list[History]:
     """Of these preemptors (name -> uid), by what was asked of the API server meanwhile."""
-    found = {uid: History(name) for name, uid in uids.items()}
+    found = {uid: History(name, uid) for name, uid in uids.items()}
     whose = {("pods", name): found[uid] for name, uid in uids.items()}
     for plan in plans:
         for uid in plan.owners & found.keys():
