@@ -176,7 +176,9 @@ def test_r38_r39_one_lost_card_leaves_the_others_and_comes_back(fresh: NodeStage
     stage.node.wait_until(lambda: stage.allocatable() == SLOTS - SLOTS_PER_CARD, "its slots to be taken out")
     assert wait_health(stage, uuid, "Unhealthy")["healthReason"] == "lost: GPU is lost"
     assert gpu_pods.container_id(stage, "on-it") == before
-    assert "default/on-it" in stage.condition(stage.node.name)["message"]
+    stage.node.wait_until(
+        lambda: "default/on-it" in stage.condition(stage.node.name)["message"], "the condition to name its pod"
+    )
     stage.create(gpu_pods.whole("others", cards=CARDS - 1), gpu_pods.share("waits", memory_mib=MEMORY_MIB))
     stage.wait_running("others")
     assert gpu_pods.visible(stage, "others") == {row["uuid"] for row in cards} - {uuid}
@@ -185,7 +187,7 @@ def test_r38_r39_one_lost_card_leaves_the_others_and_comes_back(fresh: NodeStage
     wait_health(stage, uuid, "Healthy")
     stage.wait_running("waits")
     assert stage.cards("waits") == [uuid]
-    assert stage.allocatable() == SLOTS
+    stage.node.wait_until(lambda: stage.allocatable() == SLOTS, "its slots to be back")
 
 
 def test_r42_a_card_swapped_under_a_running_pod_is_no_card_of_that_pod(fresh: NodeStage) -> None:
