@@ -48,6 +48,8 @@ LOG = logging.getLogger(__name__)
 DECIDE = ""
 """The key, beside names of plans, of everybody who is to be decided on."""
 MOMENT = "a moment that was waited for"
+AHEAD = -1.0
+"""The time of a key that is taken before all others."""
 TURN_SECONDS = 0.01
 
 
@@ -144,7 +146,7 @@ class Planner:
         workloads = self._parts.roster.workloads
         for event in preemptor_events(plan, [workloads[uid] for uid in plan.owner_uids if uid in workloads]):
             self._parts.told.soon(event)
-        self.wake(key_of(plan), 0)
+        self.wake(key_of(plan), AHEAD)
 
     def not_created(self, write: PreemptionWrite, wrong: bool) -> None:
         """A plan's object was not created: nothing is held for it. `wrong`: nor would it be at once."""
@@ -191,7 +193,7 @@ class Planner:
     # What is done.
 
     async def run(self) -> None:
-        """Decide and step. Runs until cancelled."""
+        """Decide and step, in turns: many plans that go on keep nobody waiting for his. Runs until cancelled."""
         while True:
             key = await self._due.next()
             if not self._parts.fence.leading:
@@ -203,6 +205,8 @@ class Planner:
                     await self._decide_one()
                 else:
                     self.keeper.step(key)
+                    if self._parts.rounds.goes_on:
+                        self.wake(DECIDE, AHEAD)
 
     async def _decide_one(self) -> None:
         """At most one decision; equal pods that were refused already cost none."""

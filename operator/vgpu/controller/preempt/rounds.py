@@ -69,6 +69,11 @@ class Rounds:
                 return place
         return None
 
+    @property
+    def goes_on(self) -> bool:
+        """True while somebody is left in this round, or something just came."""
+        return bool(self._places or self._fresh)
+
     def wakes_at(self) -> float | None:
         """When to go on (the loop's clock), or None: when something changes."""
         now = asyncio.get_running_loop().time()
