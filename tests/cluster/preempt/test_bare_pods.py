@@ -3,30 +3,25 @@
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
 from devcluster import Cluster
-from devcluster.product import MANIFESTS
+from tests.cluster.components import install_components, remove_rights
 from tests.cluster.preempt.objects import HIGH, LOW, Kind
 from tests.cluster.preempt.stage import Case, World, preempt_world
 from vgpu import names
 
 pytestmark = pytest.mark.cluster
-RIGHTS = MANIFESTS / "components" / "bare-pods"
 
 
 @pytest.fixture(scope="module")
-def world(cluster: Cluster) -> Iterator[World]:
+def world(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """The product with the switch on, and with the rights that the component gives."""
-    with preempt_world(cluster, {"VGPU_RECREATE_BARE_PODS": "true"}) as running:
-        rights = [
-            document
-            for path in RIGHTS.glob("*.yaml")
-            for document in yaml.safe_load_all(path.read_text())
-            if document and document["kind"] in ("ClusterRole", "ClusterRoleBinding")
-        ]
-        cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(rights))
-        yield running
+    try:
+        with preempt_world(cluster, {"VGPU_RECREATE_BARE_PODS": "true"}) as running:
+            install_components(cluster, tmp_path_factory.mktemp("components"), "bare-pods")
+            yield running
+    finally:
+        remove_rights(cluster, "bare-pods")
 
 
 def test_s81_a_bare_pod_whose_owner_agreed_goes_and_is_created_again(case: Case) -> None:

@@ -26,11 +26,13 @@ GATE = {"name": names.GANG_GATE}
 @pytest.fixture(scope="module")
 def world(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """The product with the component that lets it lift gates, without nodes."""
-    with preempt_world(cluster, SETTINGS) as running:
-        install_components(cluster, tmp_path_factory.mktemp("components"), "gangs")
-        cluster.wait_until(lambda: _is_gated(running), "the gate to be put on pods of gangs")
-        yield running
-    remove_rights(cluster, "gangs")
+    try:
+        with preempt_world(cluster, SETTINGS) as running:
+            install_components(cluster, tmp_path_factory.mktemp("components"), "gangs")
+            cluster.wait_until(lambda: _is_gated(running), "the gate to be put on pods of gangs")
+            yield running
+    finally:
+        remove_rights(cluster, "gangs")
 
 
 def _is_gated(world: World) -> bool:
