@@ -32,10 +32,13 @@ async def test_a_new_leader_refuses_until_every_list_is_folded_and_the_extender_
         await asyncio.sleep(0)
         assert leadership.refusal() == "this replica has just begun to lead and reads the cluster"
         assert not started.is_set()
+        assert fence.holds_lease
+        assert not fence.leading, "nobody decides on what may be older than the last leader's writes"
         event.set()
     await work
     assert leadership.refusal() == ""
     assert started.is_set()
+    assert fence.leading
 
 
 async def test_the_end_of_a_leadership_is_the_end_of_answers() -> None:
@@ -53,3 +56,4 @@ async def test_the_end_of_a_leadership_is_the_end_of_answers() -> None:
     leadership.stopped()
     fence.renewed(time.monotonic())
     assert leadership.refusal() != ""
+    assert not fence.leading

@@ -265,7 +265,7 @@ class Operator:
             watches=self.watches(),
             version=self.ledger.version,
             recounts=self.ledger.recounts,
-            leading=self.fence.leading,
+            leading=self.fence.holds_lease,
             serving=not self.leadership.refusal(),
             queues=len(self.queues.roster.queues),
             preemption=self.preemption.people.state(),

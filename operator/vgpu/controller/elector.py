@@ -165,7 +165,7 @@ class Elector:
             await asyncio.wait({work})
 
     def _still_leading(self) -> bool:
-        return self._fence.leading and not self._view.held_by_other(self._candidate.identity)
+        return self._fence.holds_lease and not self._view.held_by_other(self._candidate.identity)
 
     async def _renew(self) -> float:
         """Renew once; gives the time of the clock for the next try."""
@@ -230,7 +230,7 @@ class Elector:
 
     def _may_take(self) -> bool:
         """A leader may write a Lease that is its own or was deleted; anybody else only one that is free."""
-        if self._fence.leading:
+        if self._fence.holds_lease:
             return not self._view.held_by_other(self._candidate.identity)
         return self._view.free_in_seconds(self._candidate.identity, self._settings.lease_seconds) <= 0
 

@@ -1,4 +1,4 @@
-"""Whether this process may write now. Enters: the times of Lease renewals. Leaves: yes or no.
+"""Whether this process may write, and decide, now. Enters: the times of Lease renewals. Leaves: yes or no.
 
 Pure but for the clock that it is given. May not live here: requests, waiting.
 """
@@ -24,6 +24,7 @@ class Fence:
         self._margin_seconds = margin_seconds
         self._clock = clock
         self._renewed_at: float | None = None
+        self._took_over = True
 
     def now(self) -> float:
         """The time of the clock that this fence judges by."""
@@ -35,9 +36,23 @@ class Fence:
         return None if self._renewed_at is None else self._renewed_at + self._renew_deadline_seconds
 
     @property
-    def leading(self) -> bool:
+    def holds_lease(self) -> bool:
         """Whether the Lease was renewed within the renew deadline."""
         return self.deadline is not None and self._clock() < self.deadline
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process holds the Lease and decides: not while it still takes over, as what it knows may be
+        older than the last leader's writes."""
+        return self.holds_lease and self._took_over
+
+    def takes_over(self) -> None:
+        """From now on nothing is decided, until took_over()."""
+        self._took_over = False
+
+    def took_over(self) -> None:
+        """What is known agrees with the API server, and everybody who decides has begun anew."""
+        self._took_over = True
 
     def may_write(self) -> bool:
         """Whether a write may start now."""

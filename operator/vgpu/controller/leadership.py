@@ -36,6 +36,7 @@ class Leadership:
         self._watches = watches
         self._prepare = prepare
         self._starters: list[Callable[[], None]] = []
+        fence.takes_over()
 
     def on_start(self, start: Callable[[], None]) -> None:
         """Call `start` whenever this replica is ready to act as the leader."""
@@ -44,10 +45,12 @@ class Leadership:
     async def started(self) -> None:
         """Take over: however warm our view is, fold one consistent list of everything that decisions rest on."""
         began = asyncio.get_running_loop().time()
+        self._fence.takes_over()
         await asyncio.gather(*(watch.relist() for watch in self._watches))
         for step in self._prepare:
             await step()
         self.serving = True
+        self._fence.took_over()
         for start in self._starters:
             with one_object("start as the leader", getattr(start, "__qualname__", repr(start))):
                 start()
@@ -56,9 +59,10 @@ class Leadership:
     def stopped(self) -> None:
         """Another one leads, or nobody."""
         self.serving = False
+        self._fence.takes_over()
 
     def refusal(self) -> str:
         """Why the extender is not answered here now; "" while it is."""
-        if not self._fence.leading:
+        if not self._fence.holds_lease:
             return "this replica does not lead"
         return "" if self.serving else "this replica has just begun to lead and reads the cluster"
