@@ -4,11 +4,11 @@ Enters: pods of gangs that start. Leaves: writes, each once for a pod and occasi
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from vgpu import names
+from vgpu.controller.clock import wake_count
 from vgpu.controller.pacing import Pace
 from vgpu.core.facts import PodFact
 from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
@@ -80,8 +80,7 @@ class GangSender:
     async def _nominate(self, pod: PodFact, node: str | None) -> None:
         await self._pace.turn()
         try:
-            # Milliseconds of the wall clock: a value that no earlier patch wrote.
-            await self._writer.nominate(_key(pod), node, time.time_ns() // 1_000_000)
+            await self._writer.nominate(_key(pod), node, wake_count())
         except (ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading) as error:
             # The hold ends by its time-out, and that wakes whoever still waits.
             LOG.info("nomination failed pod=%s/%s: %s", pod.namespace, pod.name, error)
