@@ -1,14 +1,19 @@
 """Pods per second, created at once to all bound: our scheduler and extender beside a plain kube-scheduler.
 
-Both run on the same cluster in the same run, in turn, with the same sampling. The plain pods ask for one piece of
+All run on the same cluster in the same run, in turn, with the same sampling. The plain pods ask for one piece of
 an extended resource that is none of ours. The plain scheduler has our configuration without the extender, so that
-its client limits are ours. Ours talks to the operator directly: the forwarder that stands in for a Service is the
+its client limits are ours. A third has an extender that decides nothing (bare_extender): what three calls per pod
+cost by themselves. Ours talks to the operator directly: the forwarder that stands in for a Service is the
 development cluster's, and takes its share of a core for relaying bytes.
 """
 
+import base64
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import yaml
 
@@ -16,11 +21,12 @@ from benchmarks.load import PodShape, pods_per_second
 from benchmarks.results import Result
 from devcluster import Cluster, NodeShape, Options
 from devcluster.operators import Operators, inventory_document
-from devcluster.product import install, scheduler_config
+from devcluster.ports import free_ports
+from devcluster.product import ROOT, install, scheduler_config
 from vgpu import names
 
 CARDS, SLOTS = 8, 10
-PLAIN = "plain-scheduler"
+PLAIN, BARE = "plain-scheduler", "bare-scheduler"
 PLAIN_RESOURCE = "plain.example/slot"
 SIZES = {20: (100, 500), 200: (100, 1000), 5_000: (5, 1000)}
 """nodes: (percentageOfNodesToScore, pods)."""
@@ -29,11 +35,12 @@ ROUNDS = 3
 
 def run() -> list[Result]:
     """Bind throughput at each size."""
-    return [measure(nodes, percentage, pods) for nodes, (percentage, pods) in SIZES.items()]
+    sizes = SIZES.items()
+    return [result for nodes, (percentage, pods) in sizes for result in measure(nodes, percentage, pods)]
 
 
-def measure(nodes: int, percentage: int, pods: int) -> Result:
-    """Medians of some rounds, ours and plain in turn."""
+def measure(nodes: int, percentage: int, pods: int) -> list[Result]:
+    """Medians of some rounds: ours, plain, and the bare extender in turn."""
     with Cluster(Options(unlimited_requests=True, audit=False, controller_manager=False)) as cluster:
         shape = NodeShape(
             resources=dict.fromkeys((names.VOLCANO_NUMBER, PLAIN_RESOURCE), CARDS * SLOTS),
@@ -50,13 +57,20 @@ def measure(nodes: int, percentage: int, pods: int) -> Result:
         config = scheduler_config(cluster, url, operators.client_files(), percentage_of_nodes=percentage)
         account = cluster.token_for_service_account(names.NAMESPACE, names.SCHEDULER_ACCOUNT)
         cluster.start_scheduler(config, token=account)
-        start_plain_scheduler(cluster, operators, percentage)
-        ours, plain = [], []
+        start_beside(cluster, operators, percentage, PLAIN, without_extender)
+        start_bare(cluster, operators, percentage)
+        found: dict[str, list[float]] = {name: [] for name in (names.SCHEDULER_NAME, PLAIN, BARE)}
         for turn in range(ROUNDS):
-            ours.append(pods_per_second(cluster, our_shape(turn), pods))
-            plain.append(pods_per_second(cluster, plain_shape(turn), pods))
-        note = f"{pods} pods, {percentage} % of nodes scored, ours {low_high(ours)}, plain {low_high(plain)}"
-    return Result(f"bind throughput at {nodes} nodes", median(ours), median(plain), "pods/s", note)
+            found[names.SCHEDULER_NAME].append(pods_per_second(cluster, our_shape(turn), pods))
+            for name in (PLAIN, BARE):
+                found[name].append(pods_per_second(cluster, plain_shape(name, turn), pods))
+    ours, plain, bare = found.values()
+    note = f"{pods} pods, {percentage} % of nodes scored, ours {low_high(ours)}, plain {low_high(plain)}"
+    beside = f"an extender that decides nothing beside plain: {median(bare) / median(plain):.2f}"
+    return [
+        Result(f"bind throughput at {nodes} nodes", median(ours), median(plain), "pods/s", note),
+        Result(f"bind throughput at {nodes} nodes, bare extender", median(ours), median(bare), "pods/s", beside),
+    ]
 
 
 def our_shape(turn: int) -> PodShape:
@@ -65,9 +79,9 @@ def our_shape(turn: int) -> PodShape:
     return PodShape(names.SCHEDULER_NAME, limits, f"ours-{turn}")
 
 
-def plain_shape(turn: int) -> PodShape:
-    """One slot, and a scheduler that knows no extender."""
-    return PodShape(PLAIN, {PLAIN_RESOURCE: "1"}, f"plain-{turn}")
+def plain_shape(scheduler: str, turn: int) -> PodShape:
+    """One slot of what is none of ours."""
+    return PodShape(scheduler, {PLAIN_RESOURCE: "1"}, f"{scheduler}-{turn}")
 
 
 def publish(cluster: Cluster, nodes: list[str]) -> None:
@@ -76,18 +90,49 @@ def publish(cluster: Cluster, nodes: list[str]) -> None:
     cluster.create_all(path, [inventory_document(node, CARDS) for node in nodes])
 
 
-def start_plain_scheduler(cluster: Cluster, operators: Operators, percentage: int) -> None:
-    """A second kube-scheduler: our configuration without extenders, under another scheduler name."""
-    source = scheduler_config(
-        cluster, "https://127.0.0.1:1/v1", operators.client_files(), percentage_of_nodes=percentage
-    )
+def start_beside(
+    cluster: Cluster,
+    operators: Operators,
+    percentage: int,
+    name: str,
+    change: Callable[[dict[str, Any]], None],
+    url: str = "https://127.0.0.1:1/v1",
+) -> None:
+    """Another kube-scheduler: our configuration as `change` leaves it, under another scheduler name."""
+    source = scheduler_config(cluster, url, operators.client_files(), percentage_of_nodes=percentage)
     config = yaml.safe_load(source.read_text())
-    del config["extenders"]
+    change(config)
     for profile in config["profiles"]:
-        profile["schedulerName"] = PLAIN
-    path = Path(cluster.site.folder) / "plain-scheduler-config.yaml"
+        profile["schedulerName"] = name
+    path = Path(cluster.site.folder) / f"{name}-config.yaml"
     path.write_text(json.dumps(config))
-    cluster.start_scheduler(path, name=PLAIN)
+    cluster.start_scheduler(path, name=name)
+
+
+def without_extender(config: dict[str, Any]) -> None:
+    """A plain kube-scheduler."""
+    del config["extenders"]
+
+
+def for_plain_pods(config: dict[str, Any]) -> None:
+    """The extender is asked about the plain pods."""
+    config["extenders"][0]["managedResources"] = [{"name": PLAIN_RESOURCE, "ignoredByScheduler": False}]
+
+
+def start_bare(cluster: Cluster, operators: Operators, percentage: int) -> None:
+    """kube-scheduler with the extender that decides nothing, with our certificates and under our account."""
+    folder = cluster.site.folder / "bare-extender"
+    folder.mkdir()
+    secret = f"/api/v1/namespaces/{names.NAMESPACE}/secrets/{names.EXTENDER_TLS_SECRET}"
+    for key, value in cluster.api.get(secret)["data"].items():
+        (folder / key).write_bytes(base64.b64decode(value))
+    server = yaml.safe_load(cluster.kubeconfig().read_text())["clusters"][0]["cluster"]["server"]
+    token = cluster.token_for_service_account(names.NAMESPACE, names.OPERATOR_ACCOUNT)
+    (folder / "api.json").write_text(json.dumps({"server": server, "token": token}))
+    [port] = free_ports(1)
+    arguments = [sys.executable, "-m", "benchmarks.bare_extender", str(folder), str(port)]
+    cluster.start_process("bare-extender", arguments, {"PYTHONPATH": str(ROOT)})
+    start_beside(cluster, operators, percentage, BARE, for_plain_pods, f"https://127.0.0.1:{port}/v1")
 
 
 def low_high(figures: list[float]) -> str:
