@@ -10,7 +10,7 @@ import pytest
 
 from tests.controller.cluster_facts import CARD_MIB, bound, index_of, ledger_of, node, pending
 from tests.controller.virtual_time import run_virtually
-from vgpu.controller import nominator as nominator_module
+from vgpu.controller import answered as answered_module
 from vgpu.controller.consumer import Consumer
 from vgpu.controller.fence import Fence
 from vgpu.controller.nominator import Deciders, Nominator
@@ -263,7 +263,7 @@ async def test_a_pod_that_cannot_be_judged_keeps_no_other_from_its_card(monkeypa
             raise ValueError("nobody foresaw this")
         return nominate(views, waiting, *rest)
 
-    monkeypatch.setattr(nominator_module, "nominate", poisoned)
+    monkeypatch.setattr(answered_module, "nominate", poisoned)
     async with bench("node-a") as it:
         it.ledger.put_pod(bound("old", "node-a", memory_mib=CARD_MIB))
         for name in ("sick", "well"):

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import takewhile
 
+from vgpu.controller.answered import AnsweredPods
 from vgpu.controller.held import Held
 from vgpu.core.facts import PodFact
 from vgpu.core.index import FitIndex
 from vgpu.core.ledger import Ledger
-from vgpu.core.nomination import Nomination, Turns, nominate
-from vgpu.core.placement import Policies
+from vgpu.core.nomination import Nomination, Turns
 
 NODES = 64
 """So many freed nodes that the pod could take are looked at before its answer."""
@@ -40,11 +40,11 @@ class FirstInRank:
     """See the module. `held_seconds`: a nomination holds its cards so long."""
 
     def __init__(
-        self, ledger: Ledger, index: FitIndex, policies: Policies, held: Held, held_seconds: float
+        self, ledger: Ledger, index: FitIndex, answered: AnsweredPods, held: Held, held_seconds: float
     ) -> None:
         self._ledger = ledger
         self._index = index
-        self._policies = policies
+        self._answered = answered
         self._held = held
         self._held_seconds = held_seconds
         self._looked_at: set[str] = set()
@@ -66,7 +66,8 @@ class FirstInRank:
         views = [view for name in names if (view := self._ledger.view(name)) is not None]
         if not views:
             return False
-        found = nominate(views, [*question.waiting, asking], self._policies, MOST, question.turns)
+        candidates = [*question.waiting, asking]
+        found = self._answered.nominate(views, candidates, MOST, question.turns, asking.uid)
         for_all = len(found) < MOST
         if asking.scheduling.soft_preferences:
             before = list(takewhile(lambda chosen: chosen.pod.uid != asking.uid, found))

@@ -15,30 +15,28 @@ what frees capacity often wakes kube-scheduler too, and then nothing is left to 
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
-from typing import Protocol
 
+from vgpu.controller.answered import AnsweredPods
 from vgpu.controller.clock import wake_count
 from vgpu.controller.fence import Fence
 from vgpu.controller.first_in_rank import FirstInRank, Question
 from vgpu.controller.guard import one_object
 from vgpu.controller.held import Held
 from vgpu.controller.learning import learn
-from vgpu.controller.offers import Offers, OffersByAge
+from vgpu.controller.nominator_parts import Deciders, News, NominationSink
 from vgpu.controller.pacing import DueKeys, Pace
 from vgpu.controller.room_search import RoomSearch
 from vgpu.controller.tries import Tries
 from vgpu.core.facts import PodFact
 from vgpu.core.filtering import FilterAnswer
-from vgpu.core.index import FitIndex
-from vgpu.core.ledger import Changes, Ledger
-from vgpu.core.nomination import Nomination, may_be_placed, nominate, waits_for_us
-from vgpu.core.placement import Policies
+from vgpu.core.ledger import Changes
+from vgpu.core.nomination import Nomination, may_be_placed, waits_for_us
 from vgpu.core.request import PodRequest
-from vgpu.core.views import NodeView
 from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
 from vgpu.kube.objects import Key
 from vgpu.settings import OperatorSettings
+
+__all__ = ["Deciders", "NominationSink", "Nominator"]
 
 LOG = logging.getLogger(__name__)
 BATCH = 20
@@ -49,33 +47,6 @@ FREED = ""
 """The key, beside pods' uids, of what was freed."""
 AGAIN = "again "
 """Before the uid of an owed pod: its backoff is over."""
-
-
-class NominationSink(Protocol):
-    """Where nominations go; the operator's writer."""
-
-    async def nominate(self, pod: Key, node: str | None, wake: int) -> None:
-        """Patch the pod's status. Raises ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading."""
-
-
-class News(Protocol):
-    """The consumer of the ledger's changes."""
-
-    def poke(self) -> None:
-        """Something of the ledger may have changed."""
-
-    def drain(self) -> None:
-        """Tell every listener now what has changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deciders:
-    """What decides: the ledger, its index, the policies, whose turn it is."""
-
-    ledger: Ledger
-    index: FitIndex
-    policies: Policies
-    offers: Offers = field(default_factory=OffersByAge)
 
 
 class Nominator:
@@ -91,7 +62,6 @@ class Nominator:
     ) -> None:
         self._ledger = deciders.ledger
         self._index = deciders.index
-        self._policies = deciders.policies
         self._sink = sink
         self._fence = fence
         self._settings = settings
@@ -105,15 +75,18 @@ class Nominator:
         self._missed: dict[str, float] = {}
         self._due: DueKeys[str] = DueKeys()
         self._held = Held(self._ledger)
-        self._room = RoomSearch(self._ledger, self._index, self._policies, self._offers)
+        self._last_look = 0.0
+        self._answered = AnsweredPods(self._ledger, deciders.policies)
+        self._room = RoomSearch(self._ledger, self._index, deciders.policies, self._offers, self._answered)
         self._first = FirstInRank(
-            self._ledger, self._index, self._policies, self._held, settings.nomination_seconds
+            self._ledger, self._index, self._answered, self._held, settings.nomination_seconds
         )
 
     def before_answer(self, asking: PodFact) -> None:
         """kube-scheduler asks about this pod: what was freed is held for those before it in rank."""
         if not self._fence.leading or not (self._refused or self._offers.owed()):
             return
+        self._take_back()
         if self._ledger.frees():
             self._news.drain()
         freed = self._first.not_looked_at(self._freed)
@@ -131,6 +104,8 @@ class Nominator:
             self._refused.discard(pod.uid)
         else:
             self._refused.add(pod.uid)
+        self._answered.note(pod, answer)
+        self._take_back()
         if not answer.missed or not self._fence.leading:
             self._missed.pop(pod.uid, None)
             return
@@ -152,17 +127,20 @@ class Nominator:
             self._freed |= changes.freed
             self._first.freed(changes.freed)
             self._look_at_freed(self._settings.nomination_settle_seconds)
+        self._take_back()
 
     def start_over(self) -> None:
         """This process has begun to lead: what waiting pods were told is not known, what is free may be news."""
         self._refused |= {pod.uid for pod in self._ledger.pending() if self._waits(pod)}
         self._freed |= set(self._ledger.nodes())
+        self._answered.clear()
         self._look_at_freed(0)
 
     async def run(self) -> None:
         """Nominate what can be. Runs until cancelled."""
         while True:
             key = await self._due.next()
+            self._take_back()
             found: list[Nomination] = []
             with one_object("nominations", key or "what was freed"):
                 await learn(self._index, self._requests(key))
@@ -185,6 +163,15 @@ class Nominator:
     def _look_at_freed(self, in_seconds: float) -> None:
         self._due.add(FREED, asyncio.get_running_loop().time() + in_seconds)
 
+    def _take_back(self) -> None:
+        """What was left aside for pods that came, or were waited for long enough, is free for all again. It is
+        looked at now, but in a burst of such pods not for each of them."""
+        if back := self._answered.take_back():
+            self._freed |= back
+            self._first.freed(back)
+            rested = self._last_look + self._settings.nomination_settle_seconds
+            self._due.add(FREED, max(rested, asyncio.get_running_loop().time()))
+
     def _choose(self, key: str) -> list[Nomination]:
         """The next nominations in rank order; what is left over is looked at again afterwards."""
         if not self._fence.leading:
@@ -197,25 +184,22 @@ class Nominator:
             self._missed.pop(key, None)
             chosen = self._for_missed(key) if again == key else self._for_owed(again)
             return [chosen] if chosen is not None else []
+        found = self._first.take_unsent() or self._choose_freed()
+        if self._freed:
+            self._look_at_freed(0)
+        elif (over := self._answered.next_over()) is not None:
+            self._due.add(FREED, over)
+        return found
+
+    def _choose_freed(self) -> list[Nomination]:
+        self._last_look = asyncio.get_running_loop().time()
         waiting = self._waiting()
         views = self._room.freed_views(waiting, self._freed)
-        found = self._first.take_unsent() or (self._nominate(views, waiting) if views else [])
+        found = self._room.best_for_all(views, waiting, BATCH) if views else []
         if not found:
             # Taints, selectors or what is held may bar exactly these: the other freed nodes have their turn.
             self._freed = self._freed - {view.name for view in views} if views else set()
-        if self._freed:
-            self._look_at_freed(0)
         return found
-
-    def _nominate(self, views: list[NodeView], waiting: list[PodFact]) -> list[Nomination]:
-        found: list[Nomination] = []
-        with one_object("nominations", f"{len(waiting)} waiting pods together") as together:
-            found = nominate(views, waiting, self._policies, BATCH, self._offers.turns())
-        # One of them is at fault: each has its turn alone, and is checked again before it is sent.
-        for pod in waiting if together.failed else ():
-            with one_object("nominations", f"{pod.namespace}/{pod.name}"):
-                found += nominate(views, [pod], self._policies, 1, self._offers.turns())
-        return found[:BATCH]
 
     def _requests(self, key: str) -> set[PodRequest | None]:
         """What the pods ask for that `key` is about."""
@@ -268,7 +252,7 @@ class Nominator:
             return
         if pod.request is None or not self._fence.leading:
             return
-        placement = self._room.placement_now(chosen, pod.request)
+        placement = self._room.placement_now(chosen, pod)
         if placement is None or not self._ledger.nominate(pod.uid, placement.node, placement):
             return
         self._news.poke()
@@ -288,12 +272,13 @@ class Nominator:
         pod = next((pod for pod in self._offers.absent() if pod.uid == chosen.pod.uid), None)
         if pod is None or pod.request is None or not self._fence.leading:
             return
-        if self._room.placement_now(chosen, pod.request) is not None and not await self._offers.create(pod):
+        if self._room.placement_now(chosen, pod) is not None and not await self._offers.create(pod):
             self._rest(pod.uid)
 
     def _forget(self, uid: str) -> None:
         self._tries.forget(uid)
         self._refused.discard(uid)
+        self._answered.forget(uid)
         self._missed.pop(uid, None)
         self._due.discard(uid)
         self._due.discard(AGAIN + uid)

@@ -6,13 +6,14 @@ written. May not live here: who waits, limits.
 
 from collections.abc import Collection, Iterable, Sequence, Set
 
+from vgpu.controller.answered import AnsweredPods
+from vgpu.controller.guard import one_object
 from vgpu.controller.offers import Offers
 from vgpu.core.facts import PodFact
 from vgpu.core.index import FitIndex
 from vgpu.core.ledger import Ledger
-from vgpu.core.nomination import Nomination, nominate_one
+from vgpu.core.nomination import Nomination
 from vgpu.core.placement import Placement, Policies, place
-from vgpu.core.request import PodRequest
 from vgpu.core.views import NodeView
 
 CANDIDATES = 32
@@ -24,11 +25,14 @@ VIEWS = 64
 class RoomSearch:
     """See the module."""
 
-    def __init__(self, ledger: Ledger, index: FitIndex, policies: Policies, offers: Offers) -> None:
+    def __init__(
+        self, ledger: Ledger, index: FitIndex, policies: Policies, offers: Offers, answered: AnsweredPods
+    ) -> None:
         self._ledger = ledger
         self._index = index
         self._policies = policies
         self._offers = offers
+        self._answered = answered
 
     def best_of_all(self, pod: PodFact, but_not: Collection[str] = ()) -> Nomination | None:
         """The best node for this pod, or None."""
@@ -36,7 +40,20 @@ class RoomSearch:
             return None
         names = self._index.verdicts(pod.request, pod.uid).best(CANDIDATES + len(but_not))
         views = self._views(name for name in names if name not in but_not)
-        return nominate_one(views, pod, self._policies, self._offers.turns())
+        turns = self._offers.turns()
+        each = (self._answered.nominate([view], [pod], 1, turns, pod.uid) for view in views)
+        return next((found[0] for found in each if found), None)
+
+    def best_for_all(self, views: Sequence[NodeView], waiting: Sequence[PodFact], limit: int) -> list[Nomination]:
+        """At most `limit` nominations onto these views, in turn, that all fit together."""
+        turns, found = self._offers.turns(), list[Nomination]()
+        with one_object("nominations", f"{len(waiting)} waiting pods together") as together:
+            found = self._answered.nominate(views, waiting, limit, turns)
+        # One of them is at fault: each has its turn alone, and is checked again before it is sent.
+        for pod in waiting if together.failed else ():
+            with one_object("nominations", f"{pod.namespace}/{pod.name}"):
+                found += self._answered.nominate(views, [pod], 1, turns)
+        return found[:limit]
 
     def freed_views(self, waiting: Sequence[PodFact], freed: Set[str]) -> list[NodeView]:
         """The freed nodes that fit some waiting request, the best for each; not the whole cluster at a start."""
@@ -47,10 +64,15 @@ class RoomSearch:
             names |= set(self._index.verdicts(request, "").best(each, freed))
         return self._views(sorted(names))
 
-    def placement_now(self, chosen: Nomination, request: PodRequest) -> Placement | None:
-        """Where the chosen pod's cards are as the ledger stands now, on the chosen node."""
+    def placement_now(self, chosen: Nomination, pod: PodFact) -> Placement | None:
+        """Where the chosen pod's cards are as things stand now, on the chosen node."""
         view = self._ledger.view(chosen.placement.node)
-        placement = place(view, request, chosen.pod.uid, self._policies) if view else None
+        if view is None or pod.request is None:
+            return None
+        if self._answered.counted_on(view.name):
+            found = self._answered.nominate([view], [pod], 1, self._offers.turns())
+            return found[0].placement if found else None
+        placement = place(view, pod.request, pod.uid, self._policies)
         return placement if isinstance(placement, Placement) else None
 
     def _views(self, names: Iterable[str]) -> list[NodeView]:
