@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Tests of node, cluster and others side by side: three control planes want more cores than two.
-WORKERS ?= $(shell test $$(nproc) -ge 6 && echo 3 || echo 0)
+# Tests side by side: on two cores those with a control plane in one process, all others in a second that stands back.
+WORKERS ?= $(shell n=$$(nproc); if [ $$n -ge 6 ]; then echo 3; elif [ $$n -ge 2 ]; then echo 2; else echo 0; fi)
 SEED ?= $(shell date +%s)
 export PYTHONPATH := operator:.
 
