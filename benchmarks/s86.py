@@ -36,9 +36,7 @@ def run() -> list[Result]:
         one_by_one = alone(scene)
         results = deciding("S86 decision alone", one_by_one, dict.fromkeys(TARGET_MS, single))
         many = hundred(scene)
-        at_once = {percent: percentile(map(waiting, together), percent) for percent in TARGET_MS}
-        results += deciding("S86 decision of a hundred", many, at_once)
-        results.append(Result("S86 hundred bound", until_last(many), until_last(together), "s", load()))
+        results += the_hundred(together, many)
         scene.end_low()
         scene.wait_no_plans()
         many = trace(scene, 0, {one.name: one.uid for one in many})
@@ -52,6 +50,22 @@ def run() -> list[Result]:
         writes([*one_by_one, *many]),
         Result("S86 rules broken", len(broken), 1, "", judged),
     ]
+
+
+def only_the_hundred() -> list[Result]:
+    """The hundred at once, without those that come alone and without what is owed afterwards."""
+    with full_cluster() as scene:
+        scene.start_low()
+        together = plain(scene, HUNDRED)
+        scene.scale_last(SET_SIZE)
+        return the_hundred(together, hundred(scene))
+
+
+def the_hundred(together: Sequence[History], many: Sequence[History]) -> list[Result]:
+    """A hundred preemptors beside a hundred plain pods."""
+    at_once = {percent: percentile(map(waiting, together), percent) for percent in TARGET_MS}
+    results = deciding("S86 decision of a hundred", many, at_once)
+    return [*results, Result("S86 hundred bound", until_last(many), until_last(together), "s", load())]
 
 
 def plain(scene: Scene, count: int) -> list[History]:
