@@ -1,5 +1,6 @@
 """From a pod that waits to its cards: who is evicted, in which order things are written, and when nothing is."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pytest
 
 from tests.controller.preempt.planner_world import BORN, Api, World, percent, whole
 from tests.controller.virtual_time import run_virtually
+from vgpu.controller.writes import EventWrite
 from vgpu.core.placement import Placement
 from vgpu.core.preempt.facts import PlanPhase, QueueFact, StopPolicy
 from vgpu.core.recount import reservations_of
@@ -437,5 +439,43 @@ def test_victim_and_preemptor_are_told_of_each_other() -> None:
         assert f"team/{name}" in said["h", "Preempting"]
         order = [event.reason for event in world.api.events]
         assert order.index("Preempted") >= 0
+
+    play(scenario)
+
+
+def test_nobody_waits_until_it_is_written_that_a_victim_goes() -> None:
+    async def scenario(world: World) -> None:
+        fill(world)
+        process = await world.begin()
+        written = asyncio.Event()
+
+        async def slow(event: EventWrite) -> None:
+            await written.wait()
+            world.api.events.append(event)
+
+        process.writer.write_event = slow  # type: ignore[method-assign]
+        world.high("h")
+        await world.until(lambda: world.bound("uid-h"), "h to be bound")
+        assert world.api.events == []
+        written.set()
+        await world.pass_time(2)
+        assert "Preempted" in {event.reason for event in world.api.events}
+
+    play(scenario)
+
+
+def test_who_goes_on_with_a_plan_tells_those_who_are_leaving() -> None:
+    async def scenario(world: World) -> None:
+        fill(world)
+        world.victims_end = False
+        await world.begin()
+        world.high("h")
+        await world.until(lambda: len(world.api.evictions) == 1, "the victim to be asked")
+        world.api.events.clear()
+        await world.begin()
+        await world.pass_time(2)
+        [told] = [event for event in world.api.events if event.reason == "Preempted"]
+        assert f"uid-{told.object_name}" in world.api.evictions
+        assert told.if_absent
 
     play(scenario)

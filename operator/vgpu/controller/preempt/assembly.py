@@ -15,7 +15,8 @@ from vgpu.controller.preempt.deciding import Deciding
 from vgpu.controller.preempt.evictions import EvictionParts, Evictions, Order
 from vgpu.controller.preempt.gang_side import GangSide, GangSideParts
 from vgpu.controller.preempt.job_warnings import JobWarnings
-from vgpu.controller.preempt.keeper import KeeperParts, PlanKeeper
+from vgpu.controller.preempt.keeper import PlanKeeper
+from vgpu.controller.preempt.keeper_parts import KeeperParts
 from vgpu.controller.preempt.lessons import Lessons
 from vgpu.controller.preempt.people import ForPeople, PeopleParts
 from vgpu.controller.preempt.plan_book import PlanBook

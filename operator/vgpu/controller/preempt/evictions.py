@@ -9,10 +9,10 @@ here: who goes.
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from vgpu.controller.preempt.jobs import Jobs
 from vgpu.controller.preempt_metrics import EvictionOutcome
@@ -45,7 +45,7 @@ class EvictionWriter(Protocol):
 @dataclass(frozen=True, slots=True)
 class Order:
     """Evict `pod` on `node`. `orderer`: NS/NAME of the plan, or who else wants it; `still` is asked before the
-    call: must it be carried out as things stand? `tell` is awaited before the first call, and may not raise.
+    call: must it be carried out as things stand? `tell` is begun before the first call, and may not raise.
     `over` is asked in its place once a call has had no answer: does nobody need to know any more? None = when it
     is not to be carried out any more. `victim`: the pod as it stood; by the answer its object may be gone."""
 
@@ -54,7 +54,7 @@ class Order:
     node: str
     rule: str
     still: Callable[[], bool]
-    tell: Callable[[], Awaitable[None]]
+    tell: Callable[[], Coroutine[Any, Any, None]]
     over: Callable[[], bool] | None = None
     victim: Workload | None = None
 
@@ -101,6 +101,7 @@ class Evictions:
         self._parts = parts
         self._asked: dict[str, Asked] = {}
         self._jobs = Jobs("evictions")
+        self._words = Jobs("evictions: words")
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def ask(self, order: Order) -> None:
@@ -162,17 +163,19 @@ class Evictions:
     async def close(self) -> None:
         """Stop; what is in the air may still be carried out."""
         await self._jobs.close()
+        await self._words.close()
 
     async def _carry_out(self, asked: Asked) -> None:
-        """Until it is known. A pod that is gone needs no eviction."""
+        """Until it is known. A pod that is gone needs no eviction. Its event is on its way before the call, which
+        does not wait for the answer."""
         backoff, order = self._parts.backoff(), asked.order
         told = False
         try:
             while self._goes_on(asked):
                 async with self._slots:
                     if not told:
-                        told = True
-                        await order.tell()
+                        told = self._words.start(order.pod.uid, order.tell)
+                        await asyncio.sleep(0)
                     if not self._goes_on(asked):
                         return
                     outcome, at_least_seconds = await self._call(asked)

@@ -7,26 +7,19 @@ the rules of a plan's life, requests.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
-from vgpu.controller.preempt.evictions import Evictions, Order
-from vgpu.controller.preempt.lessons import Lessons
-from vgpu.controller.preempt.plan_book import PlanBook
-from vgpu.controller.preempt.plan_objects import PlanObjects
-from vgpu.controller.preempt.plan_worlds import PlanWorlds, owner_uids
-from vgpu.controller.preempt.sending import Sender
+from vgpu.controller.preempt.evictions import Order
+from vgpu.controller.preempt.keeper_parts import KeeperParts
+from vgpu.controller.preempt.plan_worlds import owner_uids
 from vgpu.controller.preempt.swap_log import SwapLog
-from vgpu.controller.preempt.told import VICTIMS_DRAINING, Told, event_about, victim_event
-from vgpu.controller.preempt.wall import Wall
-from vgpu.controller.preempt_metrics import PreemptionMetrics
-from vgpu.core.ledger import Ledger
-from vgpu.core.preempt.facts import Debt, PlanFact, Victim, Workload
+from vgpu.controller.preempt.told import VICTIMS_DRAINING, event_about, victim_event
+from vgpu.controller.writes import EventWrite
+from vgpu.core.preempt.facts import PlanFact, Victim, Workload
 from vgpu.core.preempt.plan import Action, Advance, End, Evict, Nominate, PlanEnd, Progress, Step, Succeed, key_of
 from vgpu.core.preempt.plan_step import given_up_by, next_actions, spared_by
-from vgpu.core.preempt.roster import Roster
 from vgpu.core.preempt.swaps import Swap
 from vgpu.core.preempt.words import names_words, waits_message
 from vgpu.kube.objects import Key
@@ -37,47 +30,12 @@ QUIET_ENDS = frozenset({PlanEnd.OWNER_BOUND, PlanEnd.OWNER_GONE})
 """Ends that the owner need not be told."""
 
 
-class Debts(Protocol):
-    """Who brings back what plans cost."""
-
-    def evicted(self, plan: PlanFact, victim: Workload) -> None:
-        """The API accepted this victim's eviction; told before the roster counts it as leaving."""
-
-    def debts(self, plan: PlanFact) -> tuple[Debt, ...]:
-        """What the plan owes so far."""
-
-    def plan_ended(self, plan: PlanFact, end: End) -> tuple[Debt, ...]:
-        """The plan is over. Gives what it owes; with () its object may go."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeeperParts:
-    """What it works with. `wake`: look at this plan again at this time of the loop's clock; `again`: somebody is
-    to be decided on anew; `poke`: the ledger was changed here."""
-
-    ledger: Ledger
-    roster: Roster
-    book: PlanBook
-    worlds: PlanWorlds
-    evictions: Evictions
-    objects: PlanObjects
-    sender: Sender
-    told: Told
-    lessons: Lessons
-    metrics: PreemptionMetrics
-    wall: Wall
-    recovery: Debts
-    wake: Callable[[str, float], None]
-    again: Callable[[], None]
-    poke: Callable[[], None]
-
-
 class PlanKeeper:
     """See the module."""
 
     def __init__(self, parts: KeeperParts) -> None:
         self._parts = parts
-        self._progress: dict[str, Progress] = {}
+        self._last: dict[str, Step] = {}
         self._taken_over: dict[str, str] = {}
         self._evicted: dict[str, set[str]] = {}
         self._swaps = SwapLog()
@@ -90,16 +48,24 @@ class PlanKeeper:
         """NS/NAME of the plan that takes this one's cards, or ""."""
         return self._taken_over.get(plan, "")
 
+    def gains_by(self, plan: PlanFact) -> bool:
+        """Whether what was freed on nodes of which the plan holds nothing may let it go on, or take its owner."""
+        last = self._last.get(key_of(plan))
+        return last is None or last.anywhere or self._parts.worlds.may_fit(plan)
+
     def start_over(self) -> None:
         """This process begins to lead: only what the API server holds counts. Who was evicted by another process
-        and is still there leaves for its plan."""
-        for kept in (self._progress, self._taken_over, self._evicted):
+        and is still there leaves for its plan; whether that process told him nobody knows."""
+        for kept in (self._last, self._taken_over, self._evicted):
             kept.clear()
         for plan in self._parts.book.all():
             for victim in plan.victims:
                 pod = self._parts.ledger.pod(victim.uid)
                 if pod is not None and pod.terminating and pod.node:
                     self._parts.ledger.plans.mark_evicted(victim.uid, pod.node)
+                    event = self._victim_event(plan, victim.uid)
+                    if event is not None:
+                        self._parts.told.soon(event)
 
     def step(self, name: str) -> None:
         """Do for this plan what is to be done now."""
@@ -113,7 +79,7 @@ class PlanKeeper:
         if end is not None:
             self._end(plan, end, step.actions)
             return
-        self._progress[name] = step.progress
+        self._last[name] = step
         self._parts.book.spare(name, spared_by(step), given_up_by(step))
         self._parts.evictions.only(name, {action.uid for action in step.actions if isinstance(action, Evict)})
         for action in step.actions:
@@ -156,7 +122,8 @@ class PlanKeeper:
                 self._parts.wake(key_of(plan), 0)
 
     def _next(self, plan: PlanFact) -> Step:
-        progress = self._progress.get(key_of(plan), Progress())
+        last = self._last.get(key_of(plan))
+        progress = Progress() if last is None else last.progress
         return next_actions(plan, self._parts.worlds.of(plan), progress, self._parts.wall.now_seconds())
 
     def _carry_out(self, plan: PlanFact, action: Action) -> None:
@@ -184,16 +151,22 @@ class PlanKeeper:
         stands = self._parts.roster.workloads.get(victim.uid)
 
         async def tell() -> None:
-            workloads = self._parts.roster.workloads
-            goes = workloads.get(victim.uid)
-            owner = next((workloads[uid] for uid in plan.owner_uids if uid in workloads), None)
-            if goes is not None:
-                standing, now_seconds = self._parts.roster.standing(), self._parts.wall.now_seconds()
-                await self._parts.told.now(victim_event(standing, plan, owner, goes, now_seconds))
+            event = self._victim_event(plan, victim.uid)
+            if event is not None:
+                await self._parts.told.now(event)
 
         name = key_of(plan)
         still, over = partial(self._must_go, name, pod.uid), partial(self._is_over, name)
         return Order(name, pod, victim.node, plan.rule, still, tell, over, stands)
+
+    def _victim_event(self, plan: PlanFact, uid: str) -> EventWrite | None:
+        """What a victim that is still known is told."""
+        workloads = self._parts.roster.workloads
+        goes, standing = workloads.get(uid), self._parts.roster.standing()
+        owner = next((workloads[uid] for uid in plan.owner_uids if uid in workloads), None)
+        if goes is None:
+            return None
+        return victim_event(standing, plan, owner, goes, self._parts.wall.now_seconds())
 
     def _is_over(self, name: str) -> bool:
         return self._parts.book.living(name) is None
@@ -295,5 +268,5 @@ class PlanKeeper:
         return pod is not None and (pod.terminating or self._parts.evictions.leaving(uid))
 
     def _forget(self, name: str) -> None:
-        for kept in (self._progress, self._taken_over, self._evicted):
+        for kept in (self._last, self._taken_over, self._evicted):
             kept.pop(name, None)

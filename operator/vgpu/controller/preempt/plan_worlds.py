@@ -61,11 +61,19 @@ class PlanWorlds:
             victims=self._victims(plan),
             views={node: view for node in sorted(nodes) if (view := parts.ledger.view(node)) is not None},
             limits=self._limits(plan),
-            elsewhere=self._elsewhere([uid for uid, pod in owners.items() if pod.state is OwnerState.WAITING]),
+            elsewhere=self._elsewhere(owners.values()),
             taken_over_by=parts.taken_over_by(key_of(plan)),
             policies=parts.policies,
             gang=parts.gang(plan.owner_name, plan.owner_uids) if plan.owner_kind is OwnerKind.GANG else None,
         )
+
+    def may_fit(self, plan: PlanFact) -> bool:
+        """False when no node has cards free for any pod of the plan's owner that waits, whatever its own may have:
+        then nobody need look for room elsewhere."""
+        waiting = (uid for uid in owner_uids(plan) if owner_state(self._parts.ledger, uid) is OwnerState.WAITING)
+        pods = (self._parts.ledger.pod(uid) for uid in waiting)
+        index = self._parts.index
+        return any(bool(index.verdicts(pod.request, "").fitting) for pod in pods if pod and pod.request)
 
     def fits_now(self, pods: Sequence[PodFact]) -> bool:
         """True when all these pods could be placed at once as everything stands, CPU and memory included."""
@@ -82,11 +90,16 @@ class PlanWorlds:
         ledger = self._parts.ledger
         pod = ledger.pod(uid)
         state = owner_state(ledger, uid)
-        nominated = ledger.nomination(uid) is not None
+        nominated, away = ledger.nomination(uid) is not None, self._is_away(plan, uid)
         if pod is None or state is not OwnerState.WAITING:
-            return OwnerPod(uid, state, None if pod is None else pod.request, nominated)
+            return OwnerPod(uid, state, None if pod is None else pod.request, nominated, away=away)
         barred = self._gate.refusal(pod) is not None
-        return OwnerPod(uid, state, pod.request, nominated, self._obstacle(plan, pod), barred)
+        return OwnerPod(uid, state, pod.request, nominated, self._obstacle(plan, pod), barred, away)
+
+    def _is_away(self, plan: PlanFact, uid: str) -> bool:
+        sent, booked = self._parts.ledger.nomination(uid), self._parts.ledger.booking(uid)
+        nodes = {place.node for place in (sent, booked) if place is not None}
+        return not nodes <= {card.node for card in plan.reservations}
 
     def _obstacle(self, plan: PlanFact, pod: PodFact) -> str:
         """What but cards keeps the pod off its planned node when all victims and all who leave are gone."""
@@ -188,7 +201,11 @@ class PlanWorlds:
             return False
         return pod.terminating or evictions.leaving(uid) or (not mine and evictions.under_way(uid))
 
-    def _elsewhere(self, waiting: Sequence[str]) -> tuple[tuple[str, Placement], ...]:
+    def _elsewhere(self, owners: Collection[OwnerPod]) -> tuple[tuple[str, Placement], ...]:
+        """Nobody is sent on who was sent somewhere already."""
+        if any(pod.nominated or pod.state is OwnerState.BOOKED for pod in owners):
+            return ()
+        waiting = (pod.uid for pod in owners if pod.state is OwnerState.WAITING)
         pods = [pod for uid in waiting if (pod := self._parts.ledger.pod(uid)) is not None]
         return tuple((one.pod.uid, one.placement) for one in self._room_for(pods))
 

@@ -89,7 +89,7 @@ class Planner:
     # What happens.
 
     def changed(self, changes: Changes) -> None:
-        """The ledger changed: plans on these nodes go on, everybody who waits is looked at again."""
+        """The ledger changed: plans that gain by it go on, everybody who waits is looked at again."""
         self._parts.evictions.forget_gone()
         for uid in self.lessons.known_uids():
             if not waits(self._parts.ledger, uid):
@@ -98,7 +98,7 @@ class Planner:
             return
         self._promises.note()
         for plan in self._parts.book.all_living():
-            if changes.freed or concerns(plan, changes, self._parts.ledger.plans):
+            if concerns(plan, changes, self._parts.ledger.plans) or (changes.freed and self.keeper.gains_by(plan)):
                 self.wake(key_of(plan), 0)
         self._parts.rounds.note(changes.pods)
         self.look_again()
@@ -126,10 +126,7 @@ class Planner:
             self.wake(key, 0)
 
     def start_over(self) -> None:
-        """This process has begun to lead: what the API server holds counts, and everything is looked at."""
-        self._parts.evictions.start_over()
-        self._parts.book.start_over()
-        self.keeper.start_over()
+        """This process has begun to lead, and its other parts know what the API server holds: all is looked at."""
         self._promises.note()
         for plan in self._parts.book.all_living():
             self.wake(key_of(plan), 0)
@@ -141,12 +138,13 @@ class Planner:
         self._due.add(key, at)
 
     def created(self, plan: PlanFact) -> None:
-        """A plan's object was created: now its victims may be asked to go."""
+        """A plan's object was created: now its victims may be asked to go, before anybody else is decided on."""
         self._parts.book.adopt(plan)
         workloads = self._parts.roster.workloads
         for event in preemptor_events(plan, [workloads[uid] for uid in plan.owner_uids if uid in workloads]):
             self._parts.told.soon(event)
-        self.wake(key_of(plan), AHEAD)
+        if self._parts.fence.leading:
+            self.keeper.step(key_of(plan))
 
     def not_created(self, write: PreemptionWrite, wrong: bool) -> None:
         """A plan's object was not created: nothing is held for it. `wrong`: nor would it be at once."""

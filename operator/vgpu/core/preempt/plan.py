@@ -32,7 +32,7 @@ class OwnerPod:
     """One pod that the plan holds cards for. `nominated`: it was sent to its node and has not answered yet.
 
     `obstacle`: what but cards keeps it off its planned node once the victims are gone, or "". `barred`: its queue
-    does not let it start now.
+    does not let it start now. `away`: it was sent to, or is booked on, a node of which the plan holds nothing.
     """
 
     uid: str
@@ -41,6 +41,7 @@ class OwnerPod:
     nominated: bool = False
     obstacle: str = ""
     barred: bool = False
+    away: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +193,15 @@ Action = Evict | Spare | GiveUp | Succeed | Nominate | Advance | End
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is to be done now, and when to look again if nothing happens before (None = only on an event)."""
+    """What is to be done now, and when to look again if nothing happens before (None = only on an event).
+
+    `anywhere`: what is freed on nodes of which the plan holds nothing may let it go on, too.
+    """
 
     actions: tuple[Action, ...]
     progress: Progress
     wake_seconds: int | None = None
+    anywhere: bool = False
 
 
 def key_of(plan: PlanFact) -> str:

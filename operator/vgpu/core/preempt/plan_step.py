@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from vgpu.core.placement import Placement, place
 from vgpu.core.preempt.endings import ENDINGS, MOST_NOMINATIONS
-from vgpu.core.preempt.facts import PlanFact, PlanPhase
+from vgpu.core.preempt.facts import OwnerKind, PlanFact, PlanPhase
 from vgpu.core.preempt.needed import unsent
 from vgpu.core.preempt.plan import (
     Action,
@@ -44,12 +44,12 @@ def next_actions(plan: PlanFact, world: PlanWorld, progress: Progress, now_secon
     stays = (*_given_up(state), *_spared(state))
     if state.takers:
         taken = (Succeed(lost, uid) for lost, uid in state.takers.items())
-        return Step((*stays, *taken), _begun_anew(state))
+        return Step((*stays, *taken), _begun_anew(state), anywhere=True)
     sends = _evictions(state)
     nominations = _nominations(state)
     actions: tuple[Action, ...] = (*stays, *sends, *nominations, *_phase(state, sends))
     after = replace(state.progress, nominations=state.progress.nominations + bool(nominations))
-    return Step(actions, after, _wake(state))
+    return Step(actions, after, _wake(state), _waits_for_others(state, sends))
 
 
 def spared_by(step: Step) -> frozenset[str]:
@@ -112,6 +112,15 @@ def _phase(state: Situation, sends: tuple[Evict, ...]) -> tuple[Action, ...]:
     """Draining is the one phase on the way that is written: it carries who was evicted, and the debts."""
     all_sent = state.needed is not None and len(sends) == len(state.needed) and bool(state.begun or sends)
     return (Advance(PlanPhase.DRAINING),) if all_sent and state.plan.phase is not PlanPhase.DRAINING else ()
+
+
+def _waits_for_others(state: Situation, sends: tuple[Evict, ...]) -> bool:
+    """True where more than its own nodes and pods says when the plan goes on: its queue has no room, or evicts no
+    more at once; a pod was sent elsewhere; a victim is spared or not asked yet; a gang has members anywhere."""
+    waiting, needed = state.owners(OwnerState.WAITING, OwnerState.BOOKED), state.needed
+    gang = state.plan.owner_kind is OwnerKind.GANG
+    asked = needed is not None and len(sends) == len(needed) == len(unsent(state.plan, state.world))
+    return not asked or gang or any(pod.barred or pod.away for pod in waiting)
 
 
 def _to_other_cards(state: Situation) -> tuple[Action, ...]:
