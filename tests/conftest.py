@@ -25,7 +25,7 @@ NOT_EVERY_MACHINE_HAS_A_CARD = "gpu"
 
 
 GROUPS = ("cluster/node", "cluster/preempt", "cluster")
-"""Folders whose tests share a control plane. With WORKERS=3 `make test` runs each in a process of its own, with two
+"""Folders whose tests share a control plane. With WORKERS=3 `make test` runs each in a process of its own, with 2
 all of them in one: three control planes want more cores than two."""
 YIELDING = 10
 """The niceness of tests without a control plane beside those with one, for which time is real."""
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Side by side, what needs no control plane stands back. Groups begin first: no such process runs one later."""
+    """Side by side, what needs no control plane stands back. Groups begin first: none runs later there."""
     if "PYTEST_XDIST_WORKER" in os.environ and _group(item) is None:
         os.setpriority(os.PRIO_PROCESS, 0, YIELDING)
 
