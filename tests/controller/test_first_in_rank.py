@@ -1,11 +1,13 @@
 """What is freed is held for the first in rank before anybody else is answered."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from tests.controller.cluster_facts import CARD_MIB, bound, inventory, node, pending
 from tests.controller.test_nominator import Bench, bench
+from tests.controller.virtual_time import run_virtually
 from vgpu.core.facts import Scheduling, Taint
 
 FIRST, SECOND = 100, 10
@@ -69,6 +71,26 @@ async def test_what_is_held_is_written_when_its_time_comes() -> None:
         assert it.ask("low", "node-a") == []
         await it.settle()
         assert it.sink.written == [("high", "node-a")]
+
+
+def test_one_that_was_chosen_already_and_is_held_for_before_its_turn_is_written_to_once() -> None:
+    async def scenario() -> None:
+        async with bench("node-a", "node-b", nominations_per_second=1) as it:
+            it.ledger.put_pod(bound("other", "node-b", memory_mib=CARD_MIB))
+            two_wait(it)
+            it.consumer.drain()
+            await asyncio.sleep(1)
+            it.ledger.drop_pod("uid-old")
+            it.ledger.drop_pod("uid-other")
+            it.consumer.drain()
+            await asyncio.sleep(0.5)
+            assert it.sink.written == [("high", "node-a")], "the other has its turn in a second"
+            assert it.ask("high", "node-a", "node-b") == ["node-a"]
+            assert it.ledger.nomination("uid-low") is not None
+            await asyncio.sleep(5)
+            assert it.sink.written == [("high", "node-a"), ("low", "node-b")]
+
+    run_virtually(scenario())
 
 
 async def test_a_new_node_is_held_like_a_freed_card() -> None:

@@ -82,6 +82,10 @@ class FirstInRank:
         unsent, self._unsent = self._unsent, {}
         return [chosen for uid, chosen in unsent.items() if self._ledger.nomination(uid) is not None]
 
+    def sent(self, uid: str) -> None:
+        """It is written to, on another occasion maybe."""
+        self._unsent.pop(uid, None)
+
     def clear(self) -> None:
         """This process does not lead any more."""
         self._looked_at.clear()

@@ -256,6 +256,7 @@ class Nominator:
         if placement is None or not self._ledger.nominate(pod.uid, placement.node, placement):
             return
         self._news.poke()
+        self._first.sent(pod.uid)
         if self._tries.note(pod.uid, placement.node) and self._offers.owes(pod.uid):
             self._rest(pod.uid)
         self._held.note(pod.uid, placement.node, self._settings.nomination_seconds)
