@@ -1,5 +1,8 @@
 """What is kept from decision to decision: it follows what changes, and a No is never said out of it."""
 
+import asyncio
+import math
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -94,3 +97,31 @@ def test_a_no_is_said_by_what_was_made_from_nothing(monkeypatch: pytest.MonkeyPa
     made.marks["other"] = {"daemonset_or_mirror": True}
     assert isinstance(ask(asked, made, "h1"), No)
     assert len(pools) == 2
+
+
+def aside_of(
+    made: Decided, quick_seconds: float, monkeypatch: pytest.MonkeyPatch, *, anew: bool = False
+) -> list[bool]:
+    """Of two decisions: were they worked out beside the loop? `anew`: nothing is kept from the first."""
+    monkeypatch.setattr(deciding, "QUICK_SECONDS", quick_seconds)
+    loops, aside = threading.get_ident(), list[bool]()
+    asked = Deciding(lambda answer, seconds: aside.append(threading.get_ident() != loops))
+
+    async def both() -> None:
+        for uid in ("h0", "h1"):
+            world = made.world()
+            given = Question(world, (world.workloads[uid],), NOTHING_LEARNT, made.cluster.now_seconds, 1)
+            assert isinstance(await asked.answer_aside(given), Plan)
+            made.cluster.now_seconds += deciding.POOL_SECONDS * anew
+
+    asyncio.run(both())
+    return aside
+
+
+def test_after_a_quick_decision_the_next_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert aside_of(full(), math.inf, monkeypatch) == [True, False]
+
+
+def test_what_takes_long_or_is_worked_out_anew_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert aside_of(full(), 0.0, monkeypatch) == [True, True]
+    assert aside_of(full(), math.inf, monkeypatch, anew=True) == [True, True]

@@ -1,6 +1,7 @@
 """A pool that is brought up to date is the one that would be made anew."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
 
@@ -49,11 +50,11 @@ def random_workload(random: Random, uid: str) -> Workload:
     )
 
 
-def world_of(workloads: dict[str, Workload]) -> DecisionWorld:
+def world_of(workloads: dict[str, Workload], queues: Mapping[str, QueueFact] = QUEUES) -> DecisionWorld:
     covered = DisruptionFact("ns/budget", 1, frozenset({"w1", "w2", "w3"}))
     swaps = tuple(Swap("job", "rs-w4", NOW - 5) for _ in range(MOST_SWAPS))
     return DecisionWorld(
-        {}, workloads, standing_of(QUEUES, workloads.values()), disruptions=(covered,), swaps=swaps
+        {}, workloads, standing_of(queues, workloads.values()), disruptions=(covered,), swaps=swaps
     )
 
 
@@ -72,17 +73,19 @@ def changed(random: Random, workloads: dict[str, Workload]) -> dict[str, Workloa
     return after
 
 
-def pairs(seeds: range = range(300)) -> Iterator[tuple[Pool | None, Pool]]:
+def pairs(
+    seeds: range = range(300), queues: Mapping[str, QueueFact] = QUEUES
+) -> Iterator[tuple[Pool | None, Pool]]:
     """Pools brought up to date, some times over, beside those made anew."""
     for seed in seeds:
         random = Random(seed)
         workloads = {"me": ME, **{f"w{n}": random_workload(random, f"w{n}") for n in range(12)}}
-        world = world_of(workloads)
+        world = world_of(workloads, queues)
         pool = pool_for(world, [ME], NOW)
         assert isinstance(pool, Pool)
         for _ in range(4):
             before, workloads = world, changed(random, workloads)
-            world = world_of(workloads)
+            world = world_of(workloads, queues)
             anew = pool_for(world, [ME], NOW)
             assert isinstance(anew, Pool)
             known = renewed(pool, before, world, [ME])
@@ -102,13 +105,28 @@ def differs(known: Pool, anew: Pool) -> bool:
         or known.victims.unfit != anew.victims.unfit
         or {one.uid for one in known.own} != {one.uid for one in anew.own}
         or known.own_gives != anew.own_gives
+        or until(known) > until(anew)
     )
+
+
+def until(pool: Pool) -> float:
+    """When somebody may go who is protected."""
+    return math.inf if pool.candidates.until_seconds is None else pool.candidates.until_seconds
 
 
 def test_it_is_the_one_that_would_be_made_anew() -> None:
     found = list(pairs())
     assert [number for number, (known, anew) in enumerate(found) if known and differs(known, anew)] == []
     assert sum(known is not None for known, _ in found) > len(found) // 3
+
+
+def test_it_is_where_others_are_entitled_than_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {"lender": replace(QUEUES["lender"], deserved=Limits(cards_thousandths=2000))}
+    found = list(pairs(queues=QUEUES | few))
+    assert [number for number, (known, anew) in enumerate(found) if known and differs(known, anew)] == []
+    assert sum(known is not None for known, _ in found) > len(found) // 3
+    monkeypatch.setattr(renewal, "_moved", lambda before, now: frozenset())
+    assert any(known is not None and differs(known, anew) for known, anew in pairs(queues=QUEUES | few))
 
 
 def test_it_is_not_when_who_left_is_not_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +147,7 @@ def test_it_is_not_when_guarantees_stay_what_they_were(monkeypatch: pytest.Monke
     assert any(known is not None and differs(known, anew) for known, anew in pairs())
 
 
-def test_nothing_is_brought_up_to_date_where_a_gang_or_an_entitlement_changed() -> None:
+def test_nothing_is_brought_up_to_date_where_a_gang_or_ones_own_entitlement_changed() -> None:
     member = replace(
         random_workload(Random(1), "g"), gang=Gang("g", 2), running=True, node="n1", terminating=False
     )
@@ -138,5 +156,7 @@ def test_nothing_is_brought_up_to_date_where_a_gang_or_an_entitlement_changed() 
     assert isinstance(pool, Pool)
     assert renewed(pool, before, before, [ME]) is not None
     assert renewed(pool, before, world_of({"me": ME}), [ME]) is None
+    one_card = QUEUES | {"mine": replace(QUEUES["mine"], deserved=Limits(cards_thousandths=1000))}
+    before = world_of({"me": ME, "g": member}, one_card)
     more = replace(ME, uid="more", priority=ME.priority + LARGEST_BOOST)
-    assert renewed(pool, before, world_of({"me": ME, "g": member, "more": more}), [ME]) is None
+    assert renewed(pool, before, world_of({"me": ME, "g": member, "more": more}, one_card), [ME]) is None

@@ -6,6 +6,7 @@ moment only, since lost work grows with time. May not live here: when to ask.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
@@ -19,7 +20,12 @@ from vgpu.core.preempt.pool import Pool, pool_for
 from vgpu.core.preempt.protection import No
 from vgpu.core.preempt.renewal import renewed
 
-POOL_SECONDS = 2
+POOL_SECONDS = 10
+"""What pods of unlike size have to lose grows unlike: so long the costs are those of a moment ago. While many want
+in, a pool made anew is what keeps the others waiting."""
+QUICK_SECONDS = 0.008
+"""Of processor time: what takes no longer is worked out at once. Another thread and the loop would take turns, and
+one of them wait, longer than that."""
 MOST_CACHES = 16
 
 
@@ -36,13 +42,15 @@ class Question:
 
 @dataclass(slots=True)
 class _Shelf:
-    """What is kept for pods that may evict the same ones. `anew`: the pool was made for this world."""
+    """What is kept for pods that may evict the same ones. `anew`: the pool was made for this world.
+    `took_seconds`: the processor time of the last answer out of it."""
 
     world: DecisionWorld
     made_seconds: int
     pool: Pool | No
     cache: SearchCache
     anew: bool
+    took_seconds: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,15 @@ class Deciding:
 
     async def answer_aside(self, question: Question) -> Plan | No:
         """The decision, worked out in another thread: on a large cluster it takes longer than the extender may
-        keep others waiting. One at a time; what it was asked about may be another when it comes."""
+        keep others waiting. One at a time; what it was asked about may be another when it comes. Where the last
+        one was quick, and nothing has to be worked out anew, the next is found at once."""
+        shelf = self._kept(question)
+        if shelf is not None and shelf.took_seconds <= QUICK_SECONDS:
+            began = time.perf_counter()
+            answer = _ask(question, shelf)
+            if isinstance(answer, Plan):
+                self._observe(answer, time.perf_counter() - began)
+                return answer
         return await asyncio.to_thread(self.answer, question)
 
     def answer(self, question: Question) -> Plan | No:
@@ -89,12 +105,16 @@ class Deciding:
 
     def _shelf(self, question: Question) -> _Shelf:
         """What is kept for such pods, brought up to date if it can be."""
+        return self._kept(question) or self._make(question)
+
+    def _kept(self, question: Question) -> _Shelf | None:
+        """The same, or None where it has to be made anew."""
         known = self._shelves.get(_kind(question))
         if known is None or isinstance(known.pool, No) or not _holds(known, question.now_seconds):
-            return self._make(question)
+            return None
         pool = renewed(known.pool, known.world, question.world, question.pods)
         if pool is None:
-            return self._make(question)
+            return None
         known.anew = known.anew and pool is known.pool
         known.world, known.pool = question.world, pool
         return known
@@ -111,8 +131,10 @@ class Deciding:
 
 
 def _ask(question: Question, shelf: _Shelf) -> Plan | No:
-    pool = shelf.pool
-    return pool if isinstance(pool, No) else choose(question.world, question.pods, pool, shelf.cache)
+    pool, began = shelf.pool, time.thread_time()
+    answer = pool if isinstance(pool, No) else choose(question.world, question.pods, pool, shelf.cache)
+    shelf.took_seconds = time.thread_time() - began
+    return answer
 
 
 def _named(no: No, pod: str, other: str) -> No:

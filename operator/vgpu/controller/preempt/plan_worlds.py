@@ -22,6 +22,7 @@ from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanLimits, PlanWorld, 
 from vgpu.core.preempt.protection import No
 from vgpu.core.preempt.queue_gate import QueueGate
 from vgpu.core.preempt.roster import Roster
+from vgpu.core.request import PodRequest
 from vgpu.core.views import NodeView
 
 CANDIDATES = 32
@@ -50,6 +51,7 @@ class PlanWorlds:
     def __init__(self, parts: WorldParts) -> None:
         self._parts = parts
         self._gate = QueueGate(parts.roster)
+        self._fitting: tuple[int, dict[PodRequest, bool]] = (-1, {})
 
     def of(self, plan: PlanFact) -> PlanWorld:
         """Everything as it stands for this plan."""
@@ -72,8 +74,7 @@ class PlanWorlds:
         then nobody need look for room elsewhere."""
         waiting = (uid for uid in owner_uids(plan) if owner_state(self._parts.ledger, uid) is OwnerState.WAITING)
         pods = (self._parts.ledger.pod(uid) for uid in waiting)
-        index = self._parts.index
-        return any(bool(index.verdicts(pod.request, "").fitting) for pod in pods if pod and pod.request)
+        return any(self._fits_somewhere(pod.request) for pod in pods if pod and pod.request)
 
     def fits_now(self, pods: Sequence[PodFact]) -> bool:
         """True when all these pods could be placed at once as everything stands, CPU and memory included."""
@@ -83,6 +84,15 @@ class PlanWorlds:
         """The queue of the plan's owner, as far as it is known."""
         workload = next((w for uid in plan.owner_uids if (w := self._workload(uid)) is not None), None)
         return None if workload is None else self._parts.roster.queues.get(workload.queue)
+
+    def _fits_somewhere(self, request: PodRequest) -> bool:
+        """Asked for every plan after every change, and mostly about equal requests."""
+        if self._fitting[0] != self._parts.ledger.version:
+            self._fitting = self._parts.ledger.version, {}
+        known = self._fitting[1]
+        if request not in known:
+            known[request] = bool(self._parts.index.verdicts(request, "").fitting)
+        return known[request]
 
     # The owner's pods.
 

@@ -24,8 +24,8 @@ MOST_CHANGES = 256
 
 def renewed(pool: Pool, before: DecisionWorld, now: DecisionWorld, preemptors: Sequence[Workload]) -> Pool | None:
     """The pool for these pods, which are of the kind that it was made for, or None where it has to be made anew:
-    who is entitled, a queue, a disruption budget, a swap or a member of a gang has changed."""
-    if not _stands_alike(before, now):
+    a queue, a disruption budget, a swap, a member of a gang, or whether these pods are entitled has changed."""
+    if not _stands_alike(before, now, preemptors):
         return None
     gone, came = _changes(before, now)
     if not gone and not came:
@@ -43,22 +43,28 @@ def renewed(pool: Pool, before: DecisionWorld, now: DecisionWorld, preemptors: S
     return _changed(pool, now, gone, new, fresh)
 
 
-def _stands_alike(before: DecisionWorld, now: DecisionWorld) -> bool:
+def _stands_alike(before: DecisionWorld, now: DecisionWorld, preemptors: Sequence[Workload]) -> bool:
     old, new = before.standing, now.standing
     return (
-        (old.entitled is new.entitled or old.entitled == new.entitled)
+        all((pod.uid in old.entitled) == (pod.uid in new.entitled) for pod in preemptors)
         and old.queues == new.queues
         and before.disruptions == now.disruptions
         and before.swaps == now.swaps
     )
 
 
+def _moved(before: DecisionWorld, now: DecisionWorld) -> frozenset[str]:
+    """Uids of those who are entitled and were not, or were and are not."""
+    old, new = before.standing.entitled, now.standing.entitled
+    return frozenset() if old is new else old ^ new
+
+
 def _changes(before: DecisionWorld, now: DecisionWorld) -> tuple[list[Workload], list[Workload]]:
-    """Workloads that are not as they were, as they were and as they are."""
-    old, new = before.workloads, now.workloads
-    if old is new:
+    """Workloads that are not as they were, or stand otherwise, as they were and as they are."""
+    old, new, moved = before.workloads, now.workloads, _moved(before, now)
+    if old is new and not moved:
         return [], []
-    came = [workload for uid, workload in new.items() if old.get(uid) is not workload]
+    came = [workload for uid, workload in new.items() if old.get(uid) is not workload or uid in moved]
     gone = [workload for one in came if (workload := old.get(one.uid)) is not None]
     gone += [old[uid] for uid in old.keys() - new.keys()]
     return gone, came
@@ -72,11 +78,13 @@ def _changed(
     for uid in uids:
         rights.pop(uid, None)
     rights.update((one.uid, fresh.rights[one.uid]) for one in new)
+    known = (pool.candidates.until_seconds, fresh.until_seconds)
+    moments = [moment for moment in known if moment is not None]
     own = [one for one in pool.own if one.uid not in uids]
     own += [one for one in new if one.queue == pool.queue]
     return replace(
         pool,
-        candidates=replace(pool.candidates, rights=rights),
+        candidates=replace(pool.candidates, rights=rights, until_seconds=min(moments, default=None)),
         victims=_victims(pool, now, gone, new),
         own=tuple(own),
         own_gives=sum_of(one.amounts for one in own),
