@@ -106,6 +106,12 @@ class GangBook:
         entry = self._entries.get(self._members.key(uid))
         return ALONE if entry is None else entry.terms
 
+    def would_mean(self, group: GroupName, minimum: int | None) -> GroupTerms:
+        """What this group would mean for one pod more, which says this minimum; nothing is changed."""
+        known = self._entries.get(group.key)
+        said = dict(known.minimums) if known is not None else {}
+        return self._terms_of(_Entry(group, said if minimum is None else {**said, "": minimum}))
+
     def members(self, key: str) -> Collection[str]:
         """Uids of the group's pods that are there."""
         return self._members.of(key)
