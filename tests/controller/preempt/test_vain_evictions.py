@@ -117,8 +117,8 @@ def test_who_left_after_a_call_without_an_answer_is_owed_like_who_was_evicted(se
         fill(world)
         await world.begin()
         world.high("h")
-        after = ApiRefused(404, "NotFound", "not found") if seen == "404" else OutcomeUnknown("no answer")
-        world.api.raises["evict"] = [OutcomeUnknown("no answer"), after]
+        unknown, absent = OutcomeUnknown("no answer"), ApiRefused(404, "NotFound", "not found")
+        world.api.raises["evict"] = [unknown, absent] if seen == "404" else [unknown] * 20
         await world.until(lambda: bool(world.api.asked), "the eviction to be asked for")
         if seen == "gone":
             del world.api.pods[world.api.asked[0]]

@@ -45,7 +45,7 @@ class EvictionWriter(Protocol):
 @dataclass(frozen=True, slots=True)
 class Order:
     """Evict `pod` on `node`. `orderer`: NS/NAME of the plan, or who else wants it; `still` is asked before the
-    call: must it be carried out as things stand? `tell` is begun before the first call, and may not raise.
+    call: must it be carried out as things stand? `tell` is begun with the first call, and may not raise.
     `over` is asked in its place once a call has had no answer: does nobody need to know any more? None = when it
     is not to be carried out any more. `victim`: the pod as it stood; by the answer its object may be gone."""
 
@@ -166,18 +166,16 @@ class Evictions:
         await self._words.close()
 
     async def _carry_out(self, asked: Asked) -> None:
-        """Until it is known. A pod that is gone needs no eviction. Its event is on its way before the call, which
-        does not wait for the answer."""
+        """Until it is known. A pod that is gone needs no eviction. Its event is written beside the call: neither
+        waits for the other's answer."""
         backoff, order = self._parts.backoff(), asked.order
         told = False
         try:
-            while self._goes_on(asked):
+            while not self._slots.locked() or self._goes_on(asked):
                 async with self._slots:
-                    if not told:
-                        told = self._words.start(order.pod.uid, order.tell)
-                        await asyncio.sleep(0)
                     if not self._goes_on(asked):
                         return
+                    told = told or self._words.start(order.pod.uid, order.tell)
                     outcome, at_least_seconds = await self._call(asked)
                 self._parts.answered(outcome)
                 if outcome is not EvictionOutcome.UNAVAILABLE:

@@ -1,8 +1,8 @@
 """What people are told about preemption: events on victims, on preemptors, and on pods for which nobody goes.
 
 Enters: plans, workloads, verdicts. Leaves: Events through the writer, so many a second. A victim's is written
-before its eviction, since the pod may be gone after; all others may come later. May not live here: the words
-(core.preempt.words), decisions.
+at once, beside its eviction; all others may come later. May not live here: the words (core.preempt.words),
+decisions.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from vgpu.controller.events import EventSink
 from vgpu.controller.guard import one_object
 from vgpu.controller.pacing import DueKeys, Pace
 from vgpu.controller.told_codes import ToldCodes
+from vgpu.controller.when_open import when_open
 from vgpu.controller.writes import EventWrite
 from vgpu.core.preempt.eligible import Standing, may_evict
 from vgpu.core.preempt.facts import PlanFact, Workload
@@ -75,7 +76,7 @@ class Told:
     async def now(self, event: EventWrite) -> None:
         """Write this event; a failure is logged, and stops nobody."""
         try:
-            await self._sink.write_event(event)
+            await when_open(lambda: self._sink.write_event(event))
         except (ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading) as error:
             LOG.info("event not written pod=%s/%s: %s", event.namespace, event.object_name, error)
 
