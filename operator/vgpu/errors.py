@@ -6,9 +6,10 @@ VgpuError
 ├── ApiError                the API server gave an answer that is not success
 │   ├── ApiRefused          a definite no (4xx but 408 and 429): nothing was written
 │   └── ApiUnavailable      429, 5xx or no connection: nothing is known to be written, try again later
-│       └── StreamSilent    a stream that was answered brought nothing for as long as one waits: open it again
+│       ├── StreamSilent    a stream that was answered brought nothing for as long as one waits: open it again
+│       └── LeaseRunsOut    this process leads, but not for long enough to write: nothing was sent, try again
 ├── OutcomeUnknown          the request was sent and no answer came: it may have been carried out
-├── NotLeading              a write was asked for while this process may not write
+├── NotLeading              a write was asked for while this process does not lead: it is not ours any more
 └── SourceError             the cards of a node could not be read
 """
 
@@ -56,12 +57,21 @@ class StreamSilent(ApiUnavailable):
     """A stream that was answered brought nothing for as long as one waits: nothing may have happened."""
 
 
+class LeaseRunsOut(ApiUnavailable):
+    """The Lease is held, but not for as long as a write may take. Nothing was sent. It is renewed, and then the
+    write may be made, or it is lost, and then NotLeading says so."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, "", message)
+
+
 class OutcomeUnknown(VgpuError):
     """The request was sent and no answer came (time-out, connection lost): it may have been carried out."""
 
 
 class NotLeading(VgpuError):
-    """A write was asked for while this process does not hold the Lease with enough time left."""
+    """A write was asked for while this process does not hold the Lease: whoever leads next looks at everything
+    anew, also where that is this process again."""
 
 
 class SourceError(VgpuError):

@@ -21,7 +21,7 @@ from vgpu.controller.elector import (
 from vgpu.controller.fence import Fence
 from vgpu.controller.lease import LeaseView
 from vgpu.controller.writer import BindingWrite, Writer
-from vgpu.errors import ApiRefused, ConfigurationError, NotLeading, OutcomeUnknown
+from vgpu.errors import ApiRefused, ConfigurationError, LeaseRunsOut, OutcomeUnknown
 from vgpu.settings import OperatorSettings, check_together
 
 SETTINGS = OperatorSettings()
@@ -411,7 +411,7 @@ def test_write_without_the_lease_is_refused_before_it_is_sent() -> None:
         await within(7, lambda: not leader.fence.may_write(), "margin")
         assert leader.fence.leading
         puts = leader.client.puts
-        with pytest.raises(NotLeading):
+        with pytest.raises(LeaseRunsOut):
             await leader.writer.bind(BindingWrite("n", "p", "u", "node", {}))
         assert leader.client.puts == puts
         await leader.end()

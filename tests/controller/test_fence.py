@@ -1,6 +1,9 @@
 """When a write may start."""
 
+import pytest
+
 from vgpu.controller.fence import Fence
+from vgpu.errors import LeaseRunsOut, NotLeading
 
 
 class Clock:
@@ -56,3 +59,31 @@ def test_lost_leadership_closes_at_once() -> None:
     fence.lost()
     assert not fence.leading
     assert fence.deadline is None
+
+
+def test_what_is_refused_is_told_apart_by_whether_the_lease_is_still_held() -> None:
+    clock = Clock()
+    fence = Fence(10, 4, clock)
+    fence.renewed(100.0)
+    fence.admit("a write")
+    clock.now = 106.0
+    with pytest.raises(LeaseRunsOut):
+        fence.admit("a write")
+    fence.renewed(106.0)
+    fence.admit("a write")
+    clock.now = 116.0
+    with pytest.raises(NotLeading):
+        fence.admit("a write")
+
+
+def test_renewal_told_after_the_deadline_opens_nothing_until_leadership_began_anew() -> None:
+    """What was dropped meanwhile as another's would never be done."""
+    clock = Clock()
+    fence = Fence(10, 4, clock)
+    fence.renewed(100.0)
+    clock.now = 111.0
+    fence.renewed(109.0)
+    assert not fence.holds_lease
+    fence.lost()
+    fence.renewed(109.0)
+    assert fence.may_write()

@@ -11,24 +11,29 @@ from vgpu.controller.late_eviction import LateEvictions
 from vgpu.core.facts import CardFact, InventoryFact, NodeFact, PodFact
 from vgpu.core.ledger import Ledger
 from vgpu.core.request import CardRequest, ContainerKind, ContainerRequest, PodRequest
-from vgpu.errors import ApiUnavailable
+from vgpu.errors import ApiUnavailable, LeaseRunsOut
 from vgpu.kube.objects import Key
 
 SLOT = "volcano.sh/vgpu-number"
 REQUEST = PodRequest(SLOT, (ContainerRequest("main", ContainerKind.APP, 1, CardRequest(memory_mib=9_000)),))
 
+BUDGET = ApiUnavailable(429, "TooManyRequests", "a disruption budget forbids it")
+
 
 class Evicted:
     """Remembers evictions by virtual time; refuses the first `refusals`."""
 
-    def __init__(self, refusals: int = 0) -> None:
+    def __init__(self, refusals: int = 0, refusal: ApiUnavailable = BUDGET) -> None:
         self.at: list[tuple[float, str]] = []
         self.refusals = refusals
+        self.refusal = refusal
+        self.refused_at = 0.0
 
     async def evict(self, pod: Key) -> None:
         if self.refusals:
             self.refusals -= 1
-            raise ApiUnavailable(429, "TooManyRequests", "a disruption budget forbids it")
+            self.refused_at = asyncio.get_running_loop().time()
+            raise self.refusal
         self.at.append((asyncio.get_running_loop().time(), pod.uid))
 
 
@@ -111,4 +116,16 @@ def test_a_forbidden_eviction_is_tried_again_after_the_interval() -> None:
 
     run_virtually(story())
     assert [uid for _, uid in sink.at] == ["p"]
-    assert sink.at[0][0] >= 300
+    assert sink.at[0][0] - sink.refused_at >= 300
+
+
+def test_an_eviction_that_the_fence_held_back_is_made_a_moment_later() -> None:
+    pod, sink = late_pod("p", "rs"), Evicted(refusals=1, refusal=LeaseRunsOut("in the margin"))
+
+    async def story() -> None:
+        async with evictions(ledger_with(pod), sink) as late:
+            late.offer(pod)
+
+    run_virtually(story())
+    assert [uid for _, uid in sink.at] == ["p"]
+    assert sink.at[0][0] - sink.refused_at < 10

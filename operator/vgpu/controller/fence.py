@@ -6,6 +6,8 @@ Pure but for the clock that it is given. May not live here: requests, waiting.
 import time
 from collections.abc import Callable
 
+from vgpu.errors import LeaseRunsOut, NotLeading
+
 
 class Fence:
     """Open from a renewal until `margin_seconds` before the renew deadline, judged by a monotonic clock alone.
@@ -58,8 +60,23 @@ class Fence:
         """Whether a write may start now."""
         return self.deadline is not None and self._clock() < self.deadline - self._margin_seconds
 
+    def admit(self, write: str) -> None:
+        """Let this write start. Raises LeaseRunsOut where it may start a moment later, NotLeading where it is not
+        ours to make any more."""
+        if self.may_write():
+            return
+        if self.holds_lease:
+            raise LeaseRunsOut(f"{write}: the Lease is not held for long enough")
+        raise NotLeading(f"{write}: the Lease is not held")
+
     def renewed(self, at: float) -> None:
-        """A renewal succeeded; `at` is the clock's time just before its request was sent."""
+        """A renewal succeeded; `at` is the clock's time just before its request was sent.
+
+        One that is told of after the deadline comes too late: between the two, writes were dropped as somebody
+        else's, so whoever decides has to begin anew.
+        """
+        if self._renewed_at is not None and not self.holds_lease:
+            return
         if self._renewed_at is None or at > self._renewed_at:
             self._renewed_at = at
 

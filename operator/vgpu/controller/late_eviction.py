@@ -11,10 +11,11 @@ from typing import Protocol
 
 from vgpu.controller.guard import one_object
 from vgpu.controller.pacing import DueKeys
+from vgpu.controller.when_open import MOMENT_SECONDS
 from vgpu.core.facts import PodFact
 from vgpu.core.late_assignment import is_late_case
 from vgpu.core.ledger import Ledger
-from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
+from vgpu.errors import ApiRefused, ApiUnavailable, LeaseRunsOut, NotLeading, OutcomeUnknown
 from vgpu.kube.objects import Key
 
 LOG = logging.getLogger(__name__)
@@ -79,6 +80,10 @@ class LateEvictions:
         self._not_before[pod.owner_uid] = now + self._interval_seconds
         try:
             await self._sink.evict(Key(pod.namespace, pod.name, pod.uid))
+        except LeaseRunsOut:
+            del self._not_before[pod.owner_uid]
+            self._due.add(pod.uid, now + MOMENT_SECONDS)
+            return
         except (ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading) as error:
             LOG.info("late eviction failed pod=%s/%s: %s", pod.namespace, pod.name, error)
             self._due.add(pod.uid, now + self._interval_seconds)

@@ -27,6 +27,7 @@ from vgpu.controller.nominator_parts import Deciders, News, NominationSink
 from vgpu.controller.pacing import DueKeys, Pace
 from vgpu.controller.room_search import RoomSearch
 from vgpu.controller.tries import Tries
+from vgpu.controller.when_open import when_open
 from vgpu.core.facts import PodFact
 from vgpu.core.filtering import FilterAnswer
 from vgpu.core.ledger import Changes
@@ -260,8 +261,9 @@ class Nominator:
         if self._tries.note(pod.uid, placement.node) and self._offers.owes(pod.uid):
             self._rest(pod.uid)
         self._held.note(pod.uid, placement.node, self._settings.nomination_seconds)
+        key = Key(pod.namespace, pod.name, pod.uid)
         try:
-            await self._sink.nominate(Key(pod.namespace, pod.name, pod.uid), chosen.node, wake_count())
+            await when_open(lambda: self._sink.nominate(key, chosen.node, wake_count()))
         except (ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading) as error:
             # What is held ends by its time-out, and that wakes whoever still waits.
             LOG.info("nomination failed pod=%s/%s node=%s: %s", pod.namespace, pod.name, placement.node, error)

@@ -2,7 +2,8 @@
 
 Enters: typed writes. Leaves: one request each, behind the fence, with a server-side time-out, and a count. May not
 live here: whether or when to write, repeats. Each method raises ApiRefused, ApiUnavailable, OutcomeUnknown, and,
-but for the Lease, NotLeading.
+but for the Lease, NotLeading. A fence that is closed for a moment is LeaseRunsOut, an ApiUnavailable: whoever
+repeats what the API server could not take now repeats that too.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from vgpu.controller import writes
 from vgpu.controller.fence import Fence
 from vgpu.controller.preempt.bodies import PreemptionWrite, preemption_body, preemption_status_body
 from vgpu.controller.writes import BindingWrite, Body, EventWrite, SecretWrite, SliceWrite
-from vgpu.errors import ApiError, ApiRefused, NotLeading, OutcomeUnknown
+from vgpu.errors import ApiError, ApiRefused, LeaseRunsOut, NotLeading, OutcomeUnknown
 from vgpu.kube.client import ApiClient, WriteRequest
 from vgpu.kube.objects import Key
 from vgpu.settings import OperatorSettings
@@ -229,9 +230,11 @@ class Writer:
         return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def _send(self, write: _Write) -> bytes:
-        if not self.fence.may_write():
+        try:
+            self.fence.admit(f"{write.verb} {write.resource}")
+        except (LeaseRunsOut, NotLeading):
             self.counts[write.verb, write.resource, "fenced"] += 1
-            raise NotLeading(f"{write.verb} {write.resource}: the Lease is not held for long enough")
+            raise
         loop = asyncio.get_running_loop()
         # Sent as late as our time-out allows, then worked on for as long as the server's allows.
         bound_to_end_at = loop.time() + 2 * self._settings.write_seconds + ANSWER_SECONDS

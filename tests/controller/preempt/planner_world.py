@@ -111,7 +111,8 @@ class FakeWriter:
     """The operator's writer of one process. `dies_at`: the number of the write that is its last one."""
 
     def __init__(self, api: Api, dies_at: int = 0, last: Last = Last.AFTER) -> None:
-        self.fence = Fence(10, 4, lambda: 0.0)
+        self.fence_clock = 0.0
+        self.fence = Fence(10, 4, lambda: self.fence_clock)
         self.fence.renewed(0.0)
         self.count = 0
         self.dead = asyncio.Event()
@@ -147,6 +148,7 @@ class FakeWriter:
         await asyncio.sleep(0.001)
         if self.dead.is_set():
             await asyncio.get_running_loop().create_future()
+        self.fence.admit(kind)
         self.count += 1
         dies = self.count == self._dies_at
         if dies and self._last is Last.BEFORE:

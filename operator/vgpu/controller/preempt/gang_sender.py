@@ -10,6 +10,7 @@ from typing import Protocol
 from vgpu import names
 from vgpu.controller.clock import wake_count
 from vgpu.controller.pacing import Pace
+from vgpu.controller.when_open import when_open
 from vgpu.core.facts import PodFact
 from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
 from vgpu.kube.objects import Key
@@ -80,7 +81,7 @@ class GangSender:
     async def _nominate(self, pod: PodFact, node: str | None) -> None:
         await self._pace.turn()
         try:
-            await self._writer.nominate(_key(pod), node, wake_count())
+            await when_open(lambda: self._writer.nominate(_key(pod), node, wake_count()))
         except (ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading) as error:
             # The hold ends by its time-out, and that wakes whoever still waits.
             LOG.info("nomination failed pod=%s/%s: %s", pod.namespace, pod.name, error)

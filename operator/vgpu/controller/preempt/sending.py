@@ -13,6 +13,7 @@ from vgpu.controller.clock import wake_count
 from vgpu.controller.guard import one_object
 from vgpu.controller.pacing import DueKeys, Pace
 from vgpu.controller.preempt.jobs import Jobs
+from vgpu.controller.when_open import when_open
 from vgpu.core.ledger import Ledger
 from vgpu.core.placement import Placement
 from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
@@ -78,7 +79,7 @@ class Sender:
             return
         node = held.node
         try:
-            await self._writer.nominate(pod, node, wake_count())
+            await when_open(lambda: self._writer.nominate(pod, node, wake_count()))
         except (ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading) as error:
             # What is held ends by its time-out, and the plan sends the pod again.
             LOG.info("nomination failed pod=%s/%s node=%s: %s", pod.namespace, pod.name, node, error)
