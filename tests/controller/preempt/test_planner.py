@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -293,6 +294,31 @@ def test_an_answer_that_was_lost_makes_no_second_plan() -> None:
         await world.until(lambda: world.bound("uid-h"), "h to be bound")
         assert world.api.made == 1
         assert len(world.api.evictions) == 1
+
+    play(scenario)
+
+
+def has_evicted(world: World, count: int) -> bool:
+    return len(world.api.evictions) == count
+
+
+def has_plan(world: World, uid: str) -> bool:
+    return bool(world.api.of_owner(uid))
+
+
+def test_s78_a_pod_whose_plans_are_taken_over_again_and_again_may_evict_all_the_same() -> None:
+    """All its victims are of one workload, which never evicted anybody."""
+
+    async def scenario(world: World) -> None:
+        for number in range(4):
+            world.low(f"l{number}", owner="train")
+        world.victims_end = False
+        await world.begin()
+        world.high("h")
+        for number in range(1, 5):
+            await world.until(partial(has_evicted, world, number), "h to evict one more", 10)
+            top = world.high(f"top{number}", priority=200)
+            await world.until(partial(has_plan, world, top.uid), "the takeover")
 
     play(scenario)
 

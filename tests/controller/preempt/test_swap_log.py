@@ -5,7 +5,7 @@ from vgpu.core.preempt.swaps import WINDOW_SECONDS, Swap
 
 
 def swap(one: str, other: str, seconds: int) -> Swap:
-    return Swap(one, other, seconds, f"pod-{one}-{seconds}", f"team/plan-{seconds}")
+    return Swap(one, other, seconds)
 
 
 def test_s78_two_that_evict_each_other_in_turn_are_held_apart_for_a_while() -> None:
@@ -19,7 +19,7 @@ def test_s78_two_that_evict_each_other_in_turn_are_held_apart_for_a_while() -> N
     assert log.apart(4 + WINDOW_SECONDS) == ()
 
 
-def test_one_that_grows_at_the_cost_of_another_is_not_told_of() -> None:
+def test_one_that_alone_evicts_another_is_not_told_of() -> None:
     log = SwapLog()
     assert {log.note(swap("a", "b", second)) for second in range(1, 20)} == {False}
     assert log.apart(20) == ()

@@ -320,11 +320,15 @@ def test_s75_a_protected_victim_is_waited_for_until_a_known_moment() -> None:
     assert made.victims("h", WHOLE) == ["l0"]
 
 
+def in_turn(one: str, other: str) -> list[Swap]:
+    return [Swap(one, other, 990), Swap(other, one, 990), Swap(one, other, 990)]
+
+
 def test_s78_a_pair_that_swapped_too_often_is_frozen() -> None:
     made = make()
     for i in range(4):
         made.low(f"l{i}", WHOLE)
-    made.more = {"swaps": tuple(Swap("rs-h", f"rs-l{i}", 990) for i in range(4) for _ in range(3))}
+    made.more = {"swaps": tuple(swap for i in range(4) for swap in in_turn("rs-h", f"rs-l{i}"))}
     answer = made.ask("h", WHOLE)
     assert isinstance(answer, No)
     assert (answer.reason, answer.until_seconds) == (Reason.SWAP_FROZEN, 1590)

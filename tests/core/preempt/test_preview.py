@@ -96,7 +96,7 @@ def test_a_pair_that_is_held_apart_is_told_so() -> None:
     made.low("goes", make_request(want(2)))
     made.ask("h", WHOLE, owner=OwnerRef("b", "ReplicaSet", "b"))
     now = made.cluster.now_seconds
-    made.more = {"swaps": tuple(Swap("a", "b", now - i) for i in range(3))}
+    made.more = {"swaps": (Swap("a", "b", now - 2), Swap("b", "a", now - 1), Swap("a", "b", now))}
     assert reasons(shown(made, "h")) == {"spared": Reason.SWAP_FROZEN}
 
 

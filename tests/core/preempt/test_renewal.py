@@ -52,7 +52,8 @@ def random_workload(random: Random, uid: str) -> Workload:
 
 def world_of(workloads: dict[str, Workload], queues: Mapping[str, QueueFact] = QUEUES) -> DecisionWorld:
     covered = DisruptionFact("ns/budget", 1, frozenset({"w1", "w2", "w3"}))
-    swaps = tuple(Swap("job", "rs-w4", NOW - 5) for _ in range(MOST_SWAPS))
+    turns = (("job", "rs-w4"), ("rs-w4", "job"))
+    swaps = tuple(Swap(*turns[i % 2], NOW - 5) for i in range(MOST_SWAPS))
     return DecisionWorld(
         {}, workloads, standing_of(queues, workloads.values()), disruptions=(covered,), swaps=swaps
     )

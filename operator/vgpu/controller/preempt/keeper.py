@@ -240,7 +240,7 @@ class PlanKeeper:
         workloads, now_seconds = self._parts.roster.workloads, self._parts.wall.now_seconds()
         owners = [w.owner.uid or w.uid for uid in plan.owner_uids if (w := workloads.get(uid)) is not None]
         preemptor, gave_way = (*owners, plan.owner_uids[0])[0], victim.owner.uid or victim.uid
-        if self._swaps.note(Swap(preemptor, gave_way, now_seconds, plan.owner_uids[0], key_of(plan))):
+        if self._swaps.note(Swap(preemptor, gave_way, now_seconds)):
             self._parts.metrics.swap_frozen()
 
     def _tell_owner(self, plan: PlanFact, reason: str, message: str) -> None:

@@ -8,37 +8,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST_SWAPS = 3
+"""Turns: the first one goes, comes back at the cost of the other, and is to go again."""
 WINDOW_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """One workload gave way to another; both by the uid of their owner, which outlives their pods.
-
-    `pod`: uid of the pod for which it went; `plan`: NS/NAME of the plan. "" = not known.
-    """
+    """One workload gave way to another; both by the uid of their owner, which outlives their pods."""
 
     preemptor: str
     victim: str
     seconds: int
-    pod: str = ""
-    plan: str = ""
-
-    def goes_on(self, before: "Swap") -> bool:
-        """True when it only continues what went `before` it: another victim of one plan, or the next pod of a
-        workload that grows at the other's cost. The same pod that evicts once more has got nothing from it."""
-        if self.preemptor != before.preemptor:
-            return False
-        return self.pod != before.pod or bool(self.plan and self.plan == before.plan)
 
 
 def frozen_until(swaps: Iterable[Swap], one: str, other: str, now_seconds: int) -> int | None:
-    """Until when these two may not evict each other, or None when they may."""
+    """Until when these two may not evict each other, or None when they may.
+
+    Only turns count: one gives way to the other that gave way to it. Where one alone evicts, several times or for
+    the same pod, its plans came to nothing or it grows at the other's cost; the ends of plans make it rest.
+    """
     pair = {one, other}
     ours = [swap for swap in recent(swaps, now_seconds) if {swap.preemptor, swap.victim} == pair]
     ours.sort(key=lambda swap: swap.seconds)
-    moments = [swap.seconds for place, swap in enumerate(ours) if not place or not swap.goes_on(ours[place - 1])]
-    return moments[-MOST_SWAPS] + WINDOW_SECONDS if len(moments) >= MOST_SWAPS else None
+    turns = [swap for place, swap in enumerate(ours) if not place or swap.preemptor != ours[place - 1].preemptor]
+    return turns[-MOST_SWAPS].seconds + WINDOW_SECONDS if len(turns) >= MOST_SWAPS else None
 
 
 def recent(swaps: Iterable[Swap], now_seconds: int) -> tuple[Swap, ...]:
