@@ -82,14 +82,19 @@ class Deciding:
         """The decision, worked out in another thread: on a large cluster it takes longer than the extender may
         keep others waiting. One at a time; what it was asked about may be another when it comes. Where the last
         one was quick, and nothing has to be worked out anew, the next is found at once."""
+        answer = self._answer_at_once(question)
+        return answer or await asyncio.to_thread(self.answer, question)
+
+    def _answer_at_once(self, question: Question) -> Plan | None:
+        known, began = self._shelves.get(_kind(question)), time.perf_counter()
+        if known is None or known.took_seconds > QUICK_SECONDS:
+            return None
         shelf = self._kept(question)
-        if shelf is not None and shelf.took_seconds <= QUICK_SECONDS:
-            began = time.perf_counter()
-            answer = _ask(question, shelf)
-            if isinstance(answer, Plan):
-                self._observe(answer, time.perf_counter() - began)
-                return answer
-        return await asyncio.to_thread(self.answer, question)
+        answer = None if shelf is None else _ask(question, shelf)
+        if not isinstance(answer, Plan):
+            return None
+        self._observe(answer, time.perf_counter() - began)
+        return answer
 
     def answer(self, question: Question) -> Plan | No:
         """The decision."""
