@@ -82,8 +82,8 @@ class Deciding:
         """The decision, worked out in another thread: on a large cluster it takes longer than the extender may
         keep others waiting. One at a time; what it was asked about may be another when it comes. Where the last
         one was quick, and nothing has to be worked out anew, the next is found at once."""
-        answer = self._answer_at_once(question)
-        return answer or await asyncio.to_thread(self.answer, question)
+        plan = self._answer_at_once(question)
+        return plan if plan is not None else await asyncio.to_thread(self.answer, question)
 
     def _answer_at_once(self, question: Question) -> Plan | None:
         known, began = self._shelves.get(_kind(question)), time.perf_counter()
