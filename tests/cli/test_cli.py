@@ -204,6 +204,20 @@ def test_a_manifest_is_asked_about_as_the_api_server_would_store_it(
     assert posts[1][1]["metadata"]["name"] == "new"
 
 
+def test_all_pods_of_a_job_are_asked_about(server: Server, kubeconfig: Path, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"parallelism": 3, "template": {"spec": POD["spec"]}}}
+    file.write_text(json.dumps(job))
+    server.answers["/api/v1/namespaces/default/pods"] = (201, POD)
+    three = [{**ANSWER["pods"][0], "cards": 2} for _ in range(3)]
+    server.answers[f"{POD_PROXY}/what-if"] = (200, {**ANSWER, "pods": three, "alone": True, "waits": 3})
+    code, text = run(kubeconfig, "what-if", "-f", str(file))
+    assert code == 0, text
+    assert "copies=3" in server.asked[-1][1]
+    assert "team/new and 2 more like it" in text
+    assert "6 cards: 3 pods of 1 whole card each" in text
+
+
 def test_a_pod_that_would_be_refused_is_asked_about_all_the_same_and_the_refusal_told(
     server: Server, kubeconfig: Path, tmp_path: Path
 ) -> None:

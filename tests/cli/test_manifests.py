@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from vgpu.cli.manifests import pod_of
+from vgpu.cli.manifests import pods_of
 from vgpu.errors import ConfigurationError
 
 SPEC = {"containers": [{"name": "main"}]}
@@ -21,12 +21,12 @@ def text(*documents: Any) -> str:
 
 
 def test_a_pod_is_itself() -> None:
-    assert pod_of(text(CONFIG, POD), "f") == POD
+    assert pods_of(text(CONFIG, POD), "f") == (POD, 1)
 
 
 @pytest.mark.parametrize("maker", [JOB, CRON], ids=["job", "cronjob"])
 def test_what_makes_pods_is_asked_about_by_its_template(maker: dict[str, Any]) -> None:
-    found = pod_of(text(maker), "f")
+    found, _ = pods_of(text(maker), "f")
     assert found["kind"] == "Pod"
     assert found["spec"] == SPEC
     assert found["metadata"]["labels"] == {"a": "b"}
@@ -35,7 +35,31 @@ def test_what_makes_pods_is_asked_about_by_its_template(maker: dict[str, Any]) -
 
 
 def test_a_list_is_looked_into() -> None:
-    assert pod_of(text({"kind": "List", "items": [CONFIG, POD]}), "f") == POD
+    assert pods_of(text({"kind": "List", "items": [CONFIG, POD]}), "f") == (POD, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "copies"),
+    [
+        ("Job", {}, 1),
+        ("Job", {"parallelism": 3}, 3),
+        ("Job", {"parallelism": 3, "completions": 2}, 2),
+        ("Job", {"completions": 8}, 1),
+        ("Job", {"parallelism": 0}, 1),
+        ("Deployment", {"replicas": 4}, 4),
+        ("Deployment", {}, 1),
+        ("Deployment", {"replicas": "many"}, 1),
+    ],
+)
+def test_so_many_are_asked_about_as_there_would_be_at_once(kind: str, spec: dict[str, Any], copies: int) -> None:
+    made = {"kind": kind, "metadata": {"name": "m"}, "spec": {**spec, "template": TEMPLATE}}
+    assert pods_of(text(made), "f")[1] == copies
+
+
+def test_a_cron_job_makes_as_many_as_its_job() -> None:
+    job = {"parallelism": 5, "template": TEMPLATE}
+    made = {"kind": "CronJob", "metadata": {"name": "c"}, "spec": {"jobTemplate": {"spec": job}}}
+    assert pods_of(text(made), "f")[1] == 5
 
 
 @pytest.mark.parametrize(
@@ -51,5 +75,5 @@ def test_a_list_is_looked_into() -> None:
 )
 def test_a_file_that_asks_about_nothing_says_what_it_holds(given: str, words: list[str]) -> None:
     with pytest.raises(ConfigurationError) as error:
-        pod_of(given, "file.yaml")
+        pods_of(given, "file.yaml")
     assert all(word in str(error.value) for word in ["file.yaml", *words])

@@ -18,8 +18,10 @@ from vgpu.core.facts import PodFact
 from vgpu.core.ledger import Ledger
 from vgpu.core.preempt.decision_world import NOTHING_LEARNT, Avoid
 from vgpu.core.preempt.facts import Limits, QueueFact
+from vgpu.core.preempt.gang_desk import GangDesk
+from vgpu.core.preempt.gang_state import Rules
 from vgpu.core.preempt.roster import Roster
-from vgpu.core.terms import OwnerRef, PodTerms
+from vgpu.core.terms import GroupName, GroupSource, OwnerRef, PodTerms
 from vgpu.settings import OperatorSettings
 
 NOW = 1_800_000_000
@@ -75,7 +77,8 @@ async def bench(*nodes: str) -> AsyncIterator[Bench]:
         ledger=ledger,
         queue_of=roster.queue_of,
         world=roster.world,
-        together=lambda world, uid: (),
+        gangs=GangDesk(ledger, roster, Rules(names.SCHEDULER_NAME, lift_gates=False)),
+        groups=roster.gangs,
         learned=lambda uid: it.learned.get(uid, NOTHING_LEARNT),
         decode=translator.decode_pod,
         now_seconds=lambda: NOW,
@@ -161,12 +164,115 @@ async def test_a_replica_that_does_not_lead_says_what_it_may_not_know() -> None:
         assert "does not lead" in note
 
 
-async def test_a_pod_of_a_group_is_said_to_be_asked_about_alone() -> None:
+def in_gang(minimum: int) -> dict[str, Any]:
+    """The manifest of a pod of gang g."""
+    labels = {names.POLICY_GANG: "g", names.POLICY_GANG_MIN: str(minimum)}
+    return {**MANIFEST, "metadata": {**MANIFEST["metadata"], "labels": labels}}
+
+
+def member(name: str, minimum: int = 2, **changes: Any) -> PodFact:
+    """A pod of gang g that waits."""
+    terms = PodTerms(OWNED.owner, GroupName(GroupSource.LABEL, "team", "g"), minimum)
+    return pending(name, CARD_MIB, terms=terms, priority=100, **changes)
+
+
+async def asked(it: Bench, pod: str) -> dict[str, Any]:
+    status, text = await it.get(f"/what-if?pod=team/{pod}")
+    assert status == 200, text
+    answer: dict[str, Any] = json.loads(text)
+    return answer
+
+
+async def asked_of(it: Bench, manifest: dict[str, Any], copies: int = 1) -> dict[str, Any]:
+    status, text = await it.post(manifest, f"/what-if?copies={copies}")
+    assert status == 200, text
+    answer: dict[str, Any] = json.loads(text)
+    return answer
+
+
+async def test_a_gang_that_is_not_whole_fits_nowhere_and_nobody_goes_for_it() -> None:
+    async with bench("node-a", "node-b") as it:
+        it.put(member("g-0"))
+        answer = await asked(it, "g-0")
+        assert (answer["outcome"], answer["reason"]) == ("No", "GangIncomplete")
+        assert answer["answer"] == "it waits; nobody would be evicted for it"
+        assert "2 pods at once, and only 1 are there" in answer["message"]
+        assert answer["helps"]
+
+
+async def test_a_gang_is_answered_at_once_and_all_that_it_wants_is_told() -> None:
+    async with bench("node-a", "node-b") as it:
+        it.put(low("a", "node-a"), low("b", "node-b"), member("g-0"), member("g-1"))
+        answer = await asked(it, "g-1")
+        assert [one["pod"] for one in answer["pods"]] == ["team/g-0", "team/g-1"]
+        assert answer["answer"] == "2 pods would be evicted, and gang team/g starts on node-a, node-b"
+        text = (await it.get("/what-if?pod=team/g-1&output=text"))[1]
+        assert "team/g-0 and 1 more of gang team/g" in text
+        assert "2 cards: 2 pods of 1 card of 40960 MiB each" in text
+
+
+async def test_for_a_further_member_of_a_gang_that_runs_nobody_goes() -> None:
+    async with bench("node-a", "node-b", "node-c") as it:
+        terms = member("x").terms
+        it.put(*(bound(f"g-{i}", f"node-{n}", memory_mib=CARD_MIB, terms=terms) for i, n in enumerate("ab")))
+        it.put(member("g-2"))
+        answer = await asked(it, "g-2")
+        assert (answer["outcome"], answer["answer"]) == (
+            "FitsNow",
+            "it fits now on node-c; nobody is evicted for it",
+        )
+        it.put(low("old", "node-c"))
+        answer = await asked(it, "g-2")
+        assert (answer["outcome"], answer["reason"]) == ("No", "GangSurplus")
+
+
+async def test_pods_that_do_not_exist_are_decided_on_one_after_another() -> None:
+    async with bench("node-a", "node-b", "node-c") as it:
+        it.put(*(low(f"old-{n}", f"node-{n}") for n in "ab"), low("same", "node-c", priority=100))
+        answer = await asked_of(it, MANIFEST, copies=3)
+        assert answer["answer"] == "2 pods would be evicted, and 2 of 3 pods start on node-a, node-b; 1 waits"
+        assert {one["pod"] for one in answer["victims"]} == {"team/old-a", "team/old-b"}
+        assert len({card["uuid"] for seat in answer["seats"] for card in seat["cards"]}) == 2
+        assert (answer["waits"], answer["reason"]) == (1, "NoLowerRank")
+        alone = await asked_of(it, MANIFEST)
+        assert alone["answer"].startswith("1 pod would be evicted, and it starts on node-")
+        assert answer["cost"]["workloads"] == 1, "both are of one controller"
+
+
+async def test_a_gang_that_does_not_exist_is_answered_as_a_gang() -> None:
+    async with bench("node-a", "node-b") as it:
+        it.put(low("a", "node-a"), low("b", "node-b"))
+        answer = await asked_of(it, in_gang(2), copies=2)
+        assert answer["answer"] == "2 pods would be evicted, and gang team/g starts on node-a, node-b"
+        assert (await asked_of(it, in_gang(2)))["reason"] == "GangIncomplete"
+        assert (await asked_of(it, in_gang(3), copies=2))["reason"] == "GangIncomplete"
+        it.put(member("g-0"))
+        answer = await asked_of(it, in_gang(2))
+        assert [one["pod"] for one in answer["pods"]] == ["team/g-0", "team/new"]
+
+
+async def test_more_pods_of_a_gang_than_it_needs_are_told_apart() -> None:
+    async with bench("node-a", "node-b") as it:
+        it.put(low("a", "node-a"), low("b", "node-b"))
+        answer = await asked_of(it, in_gang(2), copies=4)
+        assert len(answer["victims"]) == 2
+        [note] = answer["notes"]
+        assert "starts without team/new3 and 1 more" in note
+
+
+async def test_many_pods_are_answered_for_the_first_of_them_and_that_is_said() -> None:
     async with bench("node-a") as it:
-        assert json.loads((await it.post(MANIFEST))[1])["notes"] == []
-        grouped = {**MANIFEST, "metadata": {**MANIFEST["metadata"], "labels": {names.POLICY_GANG: "g"}}}
-        [note] = json.loads((await it.post(grouped))[1])["notes"]
-        assert "asked about alone" in note
+        answer = await asked_of(it, MANIFEST, copies=100)
+        assert len(answer["pods"]) == 32
+        assert any("only the first 32 of 100 pods" in note for note in answer["notes"])
+
+
+async def test_a_number_of_pods_that_is_none_gets_a_clear_answer() -> None:
+    async with bench("node-a") as it:
+        for copies in ("0", "x", "-1", "1001", "9" * 50):
+            status, text = await it.post(MANIFEST, f"/what-if?copies={copies}")
+            assert status == 400, copies
+            assert "copies" in text
 
 
 async def test_wrong_questions_get_clear_answers() -> None:

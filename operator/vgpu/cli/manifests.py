@@ -1,4 +1,4 @@
-"""A file of manifests -> the one pod that is asked about: it itself, or the template of what makes pods.
+"""A file of manifests -> the pod that is asked about: it itself, or the template of what makes pods, and how many.
 
 Text enters, a Pod's JSON values leave. Raises ConfigurationError that says what the file holds instead.
 """
@@ -15,14 +15,15 @@ TEMPLATES = ("spec.template", "spec.jobTemplate.spec.template")
 """Where Deployments, ReplicaSets, StatefulSets and Jobs keep it, and where CronJobs do."""
 
 
-def pod_of(text: str, source: str) -> Manifest:
-    """The pod of the only manifest in `text` that is or makes one. `source` names the file in messages."""
+def pods_of(text: str, source: str) -> tuple[Manifest, int]:
+    """The pod of the only manifest in `text` that is or makes one, and how many of it there will be at once.
+    `source` names the file in messages."""
     try:
         documents = [one for one in yaml.safe_load_all(text) if one is not None]
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{source} is neither YAML nor JSON: {error}") from error
     manifests = list(_single(documents))
-    pods = [pod for manifest in manifests if (pod := _pod(manifest)) is not None]
+    pods = [(pod, _copies(one)) for one in manifests if (pod := _pod(one)) is not None]
     if len(pods) == 1:
         return pods[0]
     kinds = ", ".join(sorted({str(manifest.get("kind", "no kind")) for manifest in manifests})) or "nothing"
@@ -49,6 +50,17 @@ def _pod(manifest: Manifest) -> Manifest | None:
     if owner.get("namespace"):
         metadata["namespace"] = owner["namespace"]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def _copies(manifest: Manifest) -> int:
+    """Pods at once: replicas, or a Job's parallelism as far as there is work for it; 1 where neither is said."""
+    spec = _at(manifest, "spec.jobTemplate.spec") or _at(manifest, "spec") or {}
+    if manifest.get("kind") == "Pod":
+        return 1
+    said = spec.get("replicas", spec.get("parallelism", 1))
+    work = spec.get("completions")
+    copies = [one for one in (said, work) if isinstance(one, int) and not isinstance(one, bool)]
+    return max(1, min(copies, default=1))
 
 
 def _at(manifest: Manifest, path: str) -> Manifest | None:

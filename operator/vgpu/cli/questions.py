@@ -10,7 +10,7 @@ from vgpu import names
 from vgpu.api.preemption import GpuPreemption
 from vgpu.api.queue import GpuQueue
 from vgpu.cli.asking import Asking, Question
-from vgpu.cli.manifests import Manifest, pod_of
+from vgpu.cli.manifests import Manifest, pods_of
 from vgpu.errors import ApiRefused, ConfigurationError, VgpuError
 from vgpu.report.objects import Owed
 
@@ -25,14 +25,15 @@ async def what_if(asking: Asking, pod: str) -> Document:
 
 
 async def what_if_created(asking: Asking, file: Path, namespace: str) -> Document:
-    """About a pod that does not exist: as the API server would store it, if it can be asked for a dry run."""
-    pod = pod_of(_read(file), str(file))
+    """About pods that do not exist: as the API server would store one, if it can be asked for a dry run."""
+    pod, copies = pods_of(_read(file), str(file))
     metadata = pod.setdefault("metadata", {})
     if namespace or not metadata.get("namespace"):
         metadata["namespace"] = namespace or DEFAULT_NAMESPACE
     pod, notes = await _as_stored(asking, pod) if asking.connection is not None else (pod, [])
     body = json.dumps(pod).encode()
-    answer = _document(await asking.operator(Question("/what-if", {"output": "json"}, body)))
+    params = {"output": "json"} | ({"copies": str(copies)} if copies > 1 else {})
+    answer = _document(await asking.operator(Question("/what-if", params, body)))
     answer["notes"] = [*answer["notes"], *notes]
     return answer
 

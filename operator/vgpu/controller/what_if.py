@@ -6,39 +6,52 @@ and nothing is kept. May not live here: decisions, words, HTTP.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
-from vgpu.controller.what_if_document import what_if_document
+from vgpu.controller.what_if_asked import Asked, Way, in_gang, one_by_one, with_coming
 from vgpu.core.explain import notes_on
 from vgpu.core.facts import PodFact
 from vgpu.core.ledger import Ledger
-from vgpu.core.preempt.decision_world import NOTHING_LEARNT, Avoid, DecisionWorld
-from vgpu.core.preempt.facts import Workload
-from vgpu.core.preempt.guest import with_guest
-from vgpu.core.preempt.preview import pods_before, preview
-from vgpu.core.wanted import plural_s
+from vgpu.core.preempt.decision_world import Avoid, DecisionWorld
+from vgpu.core.preempt.gang_book import ALONE, GangBook, GroupTerms
+from vgpu.core.preempt.gang_state import GangState
+from vgpu.core.preempt.guest import Guests
 from vgpu.errors import MalformedObject
 from vgpu.kube.objects import Decoded
+
+MOST_COPIES = 1000
+"""So many equal pods may be asked about at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfParts:
-    """What a question is made of. `world` and `learned` are the planner's own; `together`: the pods that start
-    with this one (it alone, or required members of its gang); `now_seconds`: of the clock that workloads bear."""
+    """What a question is made of. `world` and `learned` are the planner's own; `gangs`: how gangs stand, `groups`:
+    what they mean; `now_seconds`: of the clock that workloads bear."""
 
     ledger: Ledger
     queue_of: Callable[[PodFact], str]
     world: Callable[[], DecisionWorld]
-    together: Callable[[DecisionWorld, str], Sequence[Workload]]
+    gangs: "Gangs"
+    groups: GangBook
     learned: Callable[[str], Avoid]
     decode: Callable[[bytes], Decoded[PodFact]]
     now_seconds: Callable[[], int]
     scheduler_name: str
     leading: Callable[[], bool]
+
+
+class Gangs(Protocol):
+    """What is asked about gangs."""
+
+    def state(self, key: str) -> GangState | None:
+        """The gang now; None when it has no pods."""
+
+    def state_of(self, uid: str) -> GangState | None:
+        """The state of the pod's gang; None for a pod of none, or of one whose pods start one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,33 +60,6 @@ class WrongQuestion:
 
     status: int
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One question with everything that its answer rests on. `guest`: a pod that does not exist, and its queue; it
-    is asked about alone, and `pods` is empty."""
-
-    world: DecisionWorld
-    pods: tuple[Workload, ...]
-    now_seconds: int
-    avoid: Avoid = NOTHING_LEARNT
-    notes: tuple[str, ...] = ()
-    guest: tuple[PodFact, str] | None = None
-
-    def answer(self) -> dict[str, Any]:
-        """Works the answer out; takes as long as a decision, and more where the answer is no."""
-        world, pods = self.world, self.pods
-        if self.guest is not None:
-            world = with_guest(world, *self.guest)
-            pods = (world.workloads[self.guest[0].uid],)
-        found = preview(world, pods, self.now_seconds, self.avoid)
-        before = pods_before(world, pods[0])
-        notes = self.notes
-        if before:
-            said = f"{before} pod{plural_s(before)} of higher place wait{'s' if before == 1 else ''} too"
-            notes = (*notes, f"{said}: room is made for them first, which this answer leaves out")
-        return what_if_document(found, self.now_seconds, notes)
 
 
 class WhatIf:
@@ -96,19 +82,21 @@ class WhatIf:
         world = self._parts.world()
         if pod.uid not in world.workloads:
             return WrongQuestion(503, f"pod {namespace}/{name} has only just been seen: ask again")
-        alone, notes = world.workloads[pod.uid], self._notes(pod, world)
-        pods = tuple(self._parts.together(world, pod.uid))
-        if not pods and alone.gang is not None and alone.gang.minimum > 1:
-            notes = (*notes, "its gang could not start now; it is asked about alone")
+        gang = self._parts.gangs.state_of(pod.uid)
+        way = one_by_one((pod.uid,)) if gang is None else in_gang(gang, (pod,))
+        if any(uid not in world.workloads for uid in way.uids):
+            return WrongQuestion(503, f"the gang of {namespace}/{name} has only just been seen: ask again")
         now, learned = self._parts.now_seconds(), self._parts.learned(pod.uid)
-        return Asked(world, pods or (alone,), now, learned, notes)
+        return Asked(world, way, now, learned, self._notes(pod, world))
 
-    def about_manifest(self, raw: bytes) -> Asked | WrongQuestion:
-        """The question about a pod that does not exist; `raw` is its manifest as JSON."""
+    def about_manifest(self, raw: bytes, copies: int = 1) -> Asked | WrongQuestion:
+        """The question about a pod that does not exist, or so many equal ones; `raw` is its manifest as JSON."""
         now = self._parts.now_seconds()
         manifest = _manifest(raw)
         if isinstance(manifest, WrongQuestion):
             return manifest
+        if not 1 <= copies <= MOST_COPIES:
+            return WrongQuestion(400, f"copies is at least 1 and at most {MOST_COPIES}, not {copies}")
         try:
             pod = self._parts.decode(json.dumps(_as_if_created(manifest, now)).encode()).fact
         except MalformedObject as error:
@@ -117,8 +105,22 @@ class WhatIf:
         if refused is not None:
             return refused
         world = self._parts.world()
-        notes = (*_notes_on_manifest(manifest), *_notes_on_gang(pod), *self._notes(pod, world))
-        return Asked(world, (), now, notes=notes, guest=(pod, self._parts.queue_of(pod)))
+        notes = (*_notes_on_manifest(manifest), *self._notes(pod, world))
+        pods = _copies(pod, copies)
+        terms, way = self._group(pods)
+        guests = Guests(pods, self._parts.queue_of(pod), terms)
+        return Asked(world, way, now, notes=notes, guests=guests)
+
+    def _group(self, pods: tuple[PodFact, ...]) -> tuple[GroupTerms, Way]:
+        """What their group means, and how they are asked about: with those of it who are there."""
+        said = pods[0].terms
+        if said is None or said.group is None:
+            return ALONE, one_by_one([pod.uid for pod in pods])
+        terms = self._parts.groups.would_mean(said.group, said.group_minimum)
+        if terms.gang is None or terms.gang.minimum <= 1:
+            return terms, one_by_one([pod.uid for pod in pods])
+        there = self._parts.gangs.state(said.group.key)
+        return terms, in_gang(with_coming(there, GangState(terms.gang, waiting=pods)), pods)
 
     def _notes(self, pod: PodFact, world: DecisionWorld) -> tuple[str, ...]:
         notes = notes_on(pod, self._parts.scheduler_name)
@@ -176,8 +178,10 @@ def _notes_on_manifest(manifest: dict[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def _notes_on_gang(pod: PodFact) -> tuple[str, ...]:
-    group = pod.terms.group if pod.terms is not None else None
-    if group is None:
-        return ()
-    return (f"it is asked about alone, without the other pods of its group {group.namespace}/{group.name}",)
+def _copies(pod: PodFact, copies: int) -> tuple[PodFact, ...]:
+    """So many equal pods, each with a name and uid of its own."""
+    if copies == 1:
+        return (pod,)
+    return tuple(
+        replace(pod, uid=f"{pod.uid}-{number:04}", name=f"{pod.name}{number}") for number in range(1, copies + 1)
+    )

@@ -5,7 +5,6 @@ from typing import Any
 from vgpu.core.facts import AssignedContainer
 from vgpu.core.placement import Placement
 from vgpu.core.preempt import words
-from vgpu.core.preempt.cost import Cost
 from vgpu.core.preempt.facts import Amounts, Limits, Workload
 from vgpu.core.preempt.limits import cards_words
 from vgpu.core.preempt.preview import Goes, Outcome, Preview, QueueChange, Stays
@@ -23,13 +22,17 @@ def what_if_document(answer: Preview, now_seconds: int, notes: tuple[str, ...] =
         "seats": [_seat(names[uid], placement) for uid, placement in answer.seats],
         "rule": answer.rule,
         "exact": answer.exact,
-        "cost": _cost(answer.cost, answer.classes) if answer.goes else None,
-        "costWords": words.cost_words(answer.cost, answer.classes) if answer.cost and answer.goes else "",
+        "cost": _cost(answer) if answer.goes else None,
+        "costWords": _cost_words(answer),
         "victims": [_victim(one, answer.pods[0], now_seconds) for one in answer.goes],
         "stays": [_stays(one) for one in answer.stays],
         "spared": [{"reason": r.value, "count": count, "example": text} for r, count, text in answer.spared],
         "mayGo": answer.may_go,
+        "limits": list(answer.limits),
         "takes": list(answer.takes),
+        "anew": [_anew(one, now_seconds) for one in answer.anew],
+        "waits": answer.waits,
+        "alone": answer.alone,
         "queues": [_queue(change) for change in answer.queues],
         "reason": refusal.reason.value if refusal else "",
         "message": refusal.message if refusal else "",
@@ -50,15 +53,63 @@ def what_if_document(answer: Preview, now_seconds: int, notes: tuple[str, ...] =
 
 def answer_words(answer: Preview) -> str:
     """What would happen, in one sentence."""
-    nodes = words.names_words(sorted({placement.node for _, placement in answer.seats}))
-    if answer.outcome is Outcome.FITS_NOW:
-        return f"it fits now on {nodes}; nobody is evicted"
-    if answer.outcome is Outcome.AS_PODS_LEAVE:
-        return f"it starts on {nodes} once those are gone who leave already; nobody is evicted"
+    return "; ".join(filter(None, (_pods_words(answer), *(_anew_words(one) for one in answer.anew))))
+
+
+def _pods_words(answer: Preview) -> str:
+    """Of the pods that were asked about."""
+    number, waits = len(answer.pods), answer.waits
     if answer.outcome is Outcome.NO:
-        return "it waits; nobody would be evicted for it"
+        who, them = (f"all {number} pods wait", "them") if number > 1 else ("it waits", "it")
+        return f"{who}; nobody would be evicted for {them}"
+    who, many = _who_starts(answer)
+    s, them = ("", "them") if many else ("s", "it")
+    where = f"on {words.names_words(sorted({seat.node for _, seat in answer.seats}))}"
+    if answer.takes:
+        where += ", on cards that are held for others"
+    others = f"; {waits} wait{'' if waits > 1 else 's'}" if waits else ""
+    if answer.outcome is Outcome.FITS_NOW:
+        return f"{who} fit{s} now {where}; nobody is evicted for {them}{others}"
+    if answer.outcome is Outcome.AS_PODS_LEAVE:
+        once = "once those are gone who leave already"
+        return f"{who} start{s} {where} {once}; nobody is evicted for {them}{others}"
     count = len(answer.goes)
-    return f"{count} pod{plural_s(count)} would be evicted, and it starts on {nodes}"
+    return f"{count} pod{plural_s(count)} would be evicted, and {who} start{s} {where}{others}"
+
+
+def _who_starts(answer: Preview) -> tuple[str, bool]:
+    """In words, and whether they are many."""
+    number, gang = len(answer.pods), answer.pods[0].gang
+    if number == 1:
+        return "it", False
+    if not answer.alone and gang is not None:
+        return f"gang {gang.key}", False
+    starting = number - answer.waits
+    return (f"{starting} of {number} pods" if answer.waits else f"all {number} pods"), starting > 1
+
+
+def _anew_words(loser: Preview) -> str:
+    """Of those who lose what is held for them, and what that costs."""
+    many = len(loser.pods) > 1
+    s, them = ("", "them") if many else ("s", "it")
+    more = f" and {len(loser.pods) - 1} more" if many else ""
+    who = f"{loser.pods[0].pod}{more}, whose cards are taken, plan{s} anew"
+    count = len(loser.goes)
+    if loser.outcome is Outcome.NO:
+        return f"{who} and wait{s}: nobody would be evicted for {them}"
+    if count:
+        return f"{who}, and {count} more pod{plural_s(count)} would be evicted for {them}"
+    nodes = words.names_words(sorted({seat.node for _, seat in loser.seats}))
+    return f"{who} and start{s} on {nodes}: nobody more is evicted for {them}"
+
+
+def _anew(loser: Preview, now_seconds: int) -> dict[str, Any]:
+    return {
+        "pods": [pod.pod for pod in loser.pods],
+        "outcome": loser.outcome.value,
+        "victims": [_victim(one, loser.pods[0], now_seconds) for one in loser.goes],
+        "reason": loser.refusal.reason.value if loser.refusal else "",
+    }
 
 
 def _pod(pod: Workload, *, entitled: bool) -> dict[str, Any]:
@@ -69,6 +120,8 @@ def _pod(pod: Workload, *, entitled: bool) -> dict[str, Any]:
         "priority": pod.priority,
         "entitled": entitled,
         "wanted": wanted_words(pod.request) if pod.request else "",
+        "cards": sum(container.number for container in pod.request.containers) if pod.request else 0,
+        "gang": pod.gang.key if pod.gang is not None and pod.gang.minimum > 1 else "",
     }
 
 
@@ -98,7 +151,7 @@ def _victim(one: Goes, preemptor: Workload, now_seconds: int) -> dict[str, Any]:
         "queue": one.pod.queue,
         "priority": one.pod.priority,
         "rule": one.right.value,
-        "why": words.why_it_goes(one.right, preemptor, one.pod),
+        "why": words.why_it_goes(one.right, preemptor, one.pod) + _with_words(one),
         "lostGpuSeconds": one.lost_work / 1000,
         "loses": words.lost_words(one.pod, now_seconds).removeprefix("it loses "),
         "with": one.unit,
@@ -118,13 +171,42 @@ def _stays(one: Stays) -> dict[str, Any]:
     }
 
 
-def _cost(cost: Cost | None, classes: tuple[int, ...]) -> dict[str, Any] | None:
+def _with_words(one: Goes) -> str:
+    """What its gang has to do with it."""
+    gang = one.pod.gang
+    if one.unit:
+        return f"; {one.unit} goes as a whole, on every node that it is on"
+    if gang is None or gang.minimum <= 1:
+        return ""
+    return f"; gang {gang.key} runs on without it: it needs {gang.minimum} pods"
+
+
+def _cost_words(answer: Preview) -> str:
+    if answer.cost is None or not answer.goes:
+        return ""
+    return words.cost_words(answer.cost, answer.classes, _workloads(answer), sorted(_whole(answer)))
+
+
+def _workloads(answer: Preview) -> int:
+    """Whose pods go, by controller, as debts are counted."""
+    return len({one.pod.owner.uid or one.pod.uid for one in answer.goes})
+
+
+def _whole(answer: Preview) -> set[str]:
+    """Gangs that stop."""
+    return {one.pod.gang.key for one in answer.goes if one.unit and one.pod.gang is not None}
+
+
+def _cost(answer: Preview) -> dict[str, Any] | None:
+    cost = answer.cost
     if cost is None:
         return None
+    by_class = zip(answer.classes, cost.pods_by_class, strict=True)
     return {
         "budgetViolations": cost.violations,
-        "podsByPriority": {str(p): count for p, count in zip(classes, cost.pods_by_class, strict=True) if count},
-        "workloadsStopped": cost.broken,
+        "podsByPriority": {str(priority): count for priority, count in by_class if count},
+        "workloads": _workloads(answer),
+        "gangsStopped": sorted(_whole(answer)),
         "pods": cost.pods,
         "lostGpuSeconds": cost.lost_work / 1000,
         "freedCards": cards_words(cost.freed),

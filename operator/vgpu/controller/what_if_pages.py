@@ -11,10 +11,12 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from vgpu.controller.what_if import Asked, WhatIf, WrongQuestion
+from vgpu.controller.what_if import WhatIf, WrongQuestion
+from vgpu.controller.what_if_asked import Asked
 from vgpu.report.sections import plain_text
 from vgpu.report.what_if import what_if_sections
 
+LONGEST_COUNT = 9
 MOST_WAITING = 8
 OUTPUTS = ("json", "text")
 ASK = "say which pod: /what-if?pod=NAMESPACE/NAME, or POST the manifest of one as JSON"
@@ -36,9 +38,11 @@ class WhatIfPages:
         return await self._answer(request, lambda what_if: what_if.about(namespace, name))
 
     async def post(self, request: web.Request) -> web.Response:
-        """About a pod that does not exist yet."""
-        raw = await request.read()
-        return await self._answer(request, lambda what_if: what_if.about_manifest(raw))
+        """About a pod that does not exist yet, or `copies` equal ones."""
+        raw, copies = await request.read(), request.query.get("copies", "1")
+        if not (copies.isascii() and copies.isdigit() and len(copies) < LONGEST_COUNT):
+            return _wrong(WrongQuestion(400, f"copies is a number of pods, not {copies[:40]!r}"))
+        return await self._answer(request, lambda what_if: what_if.about_manifest(raw, int(copies)))
 
     async def _answer(self, request: web.Request, ask: Callable[[WhatIf], Asked | WrongQuestion]) -> web.Response:
         output = request.query.get("output", "")

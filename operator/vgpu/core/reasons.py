@@ -46,6 +46,8 @@ class Reason(StrEnum):
     GANG_INCOMPLETE = "GangIncomplete"
     GANG_WAITS = "GangWaits"
     GANG_PARTIAL = "GangPartial"
+    POD_GROUP_NOT_FOUND = "PodGroupNotFound"
+    GANG_SURPLUS = "GangSurplus"
 
     # Only kube-scheduler's own filters refuse the pod.
     OTHER_FILTERS = "OtherFilters"

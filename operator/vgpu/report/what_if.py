@@ -1,5 +1,6 @@
 """The what-if answer as sections: what would happen, who goes, who stays, what the queues would use."""
 
+from collections import Counter
 from typing import Any
 
 from vgpu.report.sections import Section, labelled
@@ -27,18 +28,17 @@ def _head(answer: Document) -> Section:
     rank = f"queue {pods[0]['queue']}, priority {pods[0]['priority']}, " + (
         "within what its queue deserves" if entitled == {True} else "beyond what its queue deserves"
     )
-    names = pods[0]["pod"] if len(pods) == 1 else f"{pods[0]['pod']} and {len(pods) - 1} more of its gang"
     takes = ", ".join(answer["takes"])
     lines = labelled(
         (
-            ("Pod", names),
-            ("Wants", pods[0]["wanted"]),
+            ("Pod", _names(answer)),
+            ("Wants", _wants(pods)),
             ("Rank", rank),
             ("Answer", answer["answer"]),
             ("Rule", answer["rule"] if answer["victims"] else ""),
             ("Least", _least(answer)),
             ("Cost", answer["costWords"]),
-            ("Takes over", f"{takes}: of lower rank, decided on anew" if takes else ""),
+            ("Takes over", f"{takes}: of lower rank, planned anew at once" if takes else ""),
             ("Reason", answer["reason"]),
             ("Message", answer["message"]),
             ("Until", f"in {answer['untilSeconds']} s this is asked again" if answer["untilSeconds"] else ""),
@@ -46,6 +46,25 @@ def _head(answer: Document) -> Section:
         )
     )
     return Section(lines=lines)
+
+
+def _names(answer: Document) -> str:
+    pods = answer["pods"]
+    if len(pods) == 1:
+        return str(pods[0]["pod"])
+    of_gang = f"of gang {pods[0]['gang']}" if pods[0].get("gang") and not answer.get("alone") else "like it"
+    return f"{pods[0]['pod']} and {len(pods) - 1} more {of_gang}"
+
+
+def _wants(pods: list[Document]) -> str:
+    """Of all pods, the same request named once."""
+    if len(pods) == 1:
+        return str(pods[0]["wanted"])
+    counts = Counter(pod["wanted"] for pod in pods)
+    each = ", ".join(
+        f"{count} pods of {wanted} each" if count > 1 else f"1 pod of {wanted}" for wanted, count in counts.items()
+    )
+    return f"{sum(pod.get('cards', 0) for pod in pods)} cards: {each}"
 
 
 def _least(answer: Document) -> str:

@@ -92,10 +92,11 @@ def test_a_plan_without_victims_says_whom_it_waits_for() -> None:
 
 def test_a_cost_is_told_in_the_order_in_which_it_is_compared() -> None:
     cost = Cost(1, (0, 2), 2, 2, 3_600_000, 1500)
-    assert words.cost_words(cost, (50, 10)) == (
-        "1 disruption budget violation, 2 pods (2 of priority 10), 2 workloads stopped, 1 h of a GPU lost, "
+    assert words.cost_words(cost, (50, 10), 1) == (
+        "1 disruption budget violation, 2 pods (2 of priority 10) of 1 workload, 1 h of a GPU lost, "
         "1.5 cards freed"
     )
+    assert "of 2 workloads, gang team/g stopped as a whole, " in words.cost_words(cost, (50, 10), 2, ["team/g"])
 
 
 def test_every_no_about_evictions_comes_with_what_would_help() -> None:

@@ -13,9 +13,8 @@ from vgpu.controller.preempt.debt_book import DebtBook
 from vgpu.controller.preempt.plan_book import PlanBook
 from vgpu.controller.preempt.planner import Planner
 from vgpu.controller.preempt.told import Told
-from vgpu.controller.preempt.waiting import Gangs
 from vgpu.controller.preempt_metrics import PreemptionState
-from vgpu.controller.what_if import WhatIf, WhatIfParts
+from vgpu.controller.what_if import Gangs, WhatIf, WhatIfParts
 from vgpu.core.facts import PodFact
 from vgpu.core.ledger import Ledger
 from vgpu.core.preempt.plan import key_of
@@ -81,7 +80,8 @@ class ForPeople:
                 ledger=parts.ledger,
                 queue_of=parts.roster.queue_of,
                 world=parts.planner.world,
-                together=lambda _, uid: parts.gangs.preemptors_of(uid),
+                gangs=parts.gangs,
+                groups=parts.roster.gangs,
                 learned=parts.planner.learned,
                 decode=parts.decode_pod,
                 now_seconds=parts.now_seconds,

@@ -15,7 +15,7 @@ from vgpu.core.preempt.facts import Workload
 from vgpu.core.preempt.pool import Pool
 from vgpu.core.preempt.problem import NodeProblem, widest, with_reservation
 from vgpu.core.preempt.questions import Questions
-from vgpu.core.preempt.together import not_together
+from vgpu.core.preempt.together import not_together, stopped_by
 from vgpu.core.reasons import Refusal
 from vgpu.core.views import NodeView
 
@@ -24,7 +24,7 @@ NEAREST_NODES = 5
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """One node: what it lacks when all `may_go` pods that may be evicted there are gone."""
+    """One node: what it lacks when all are gone against whom there is a right; `may_go` of them could go now."""
 
     node: str
     refusal: Refusal
@@ -45,12 +45,18 @@ def nearest_nodes(world: DecisionWorld, pods: Sequence[Workload], pool: Pool) ->
 
 def room_now(world: DecisionWorld, pods: Sequence[Workload]) -> tuple[tuple[str, Placement], ...]:
     """Seats for all pods as everything stands, without waiting for anybody; () = there are none."""
+    seats = seats_now(world, pods)
+    return seats if len(seats) == len(pods) else ()
+
+
+def seats_now(world: DecisionWorld, pods: Sequence[Workload]) -> tuple[tuple[str, Placement], ...]:
+    """Seats for the first pods, up to one that finds none."""
     views = dict(world.views)
-    seats = []
+    seats: list[tuple[str, Placement]] = []
     for pod in pods:
         seat = _best_seat(world, views, pod)
         if seat is None:
-            return ()
+            break
         seats.append((pod.uid, seat))
         views[seat.node] = with_reservation(views[seat.node], pod.uid, seat)
     return tuple(seats)
@@ -71,4 +77,5 @@ def _obstacle(problem: NodeProblem) -> Obstacle:
     refusal = problem.place_without(widest(problem.units))
     if isinstance(refusal, Placement):
         refusal = not_together(problem)
-    return Obstacle(problem.view.name, refusal, len({uid for unit in problem.units for uid in unit.here}))
+    free = (unit for unit in problem.units if stopped_by(unit, problem.allowances) is None)
+    return Obstacle(problem.view.name, refusal, len({uid for unit in free for uid in unit.here}))

@@ -22,6 +22,7 @@ from vgpu.core.preempt.pool import Pool, pool_for
 from vgpu.core.preempt.problem import with_reservation
 from vgpu.core.preempt.protection import No, Right
 from vgpu.core.preempt.rank import Service
+from vgpu.core.preempt.reach import Reach, reach_of
 from vgpu.core.preempt.usage import QueueUsage
 from vgpu.core.preempt.victims import lost_work
 from vgpu.core.reasons import Reason, Refusal
@@ -93,9 +94,16 @@ class Preview:
     until_seconds: int | None = None
     obstacles: tuple[Obstacle, ...] = ()
     may_go: int = 0
-    """Pods that could be evicted for these, anywhere."""
+    """Pods that could be evicted for these now, anywhere; `limits`: what lets not all of them go, in words."""
+    limits: tuple[str, ...] = ()
     entitled: frozenset[str] = frozenset()
     """Those of `pods` that are within what their queue deserves."""
+    waits: int = 0
+    """So many of `pods` find no room; the others have seats. With seats `refusal` is theirs."""
+    alone: bool = False
+    """Each of `pods` was decided on by itself, one after another."""
+    anew: tuple["Preview", ...] = ()
+    """What becomes of those who lose their cards to these, by the plans in `takes`."""
 
 
 def preview(
@@ -126,8 +134,8 @@ def _preview(world: DecisionWorld, pods: tuple[Workload, ...], now_seconds: int,
     if isinstance(pool, No):
         seats = room_now(world, pods) if pool.reason in MAY_DO_WITHOUT_EVICTION else ()
         if seats:
-            return Preview(pods, Outcome.FITS_NOW, seats, queues=_queues(world, pods, ()))
-        return Preview(pods, Outcome.NO, refusal=pool.refusal, until_seconds=pool.until_seconds)
+            return Preview(pods, Outcome.FITS_NOW, seats, queues=queues_after(world, pods, ()))
+        return Preview(pods, Outcome.NO, waits=len(pods), refusal=pool.refusal, until_seconds=pool.until_seconds)
     answer = choose(world, pods, pool)
     if isinstance(answer, No):
         return _refused(world, pods, pool, answer)
@@ -135,21 +143,24 @@ def _preview(world: DecisionWorld, pods: tuple[Workload, ...], now_seconds: int,
 
 
 def _refused(world: DecisionWorld, pods: tuple[Workload, ...], pool: Pool, answer: No) -> Preview:
+    reach = reach_of(world, pods, pool)
     return Preview(
         pods,
         Outcome.NO,
-        spared=_spared(pool),
+        waits=len(pods),
+        spared=_spared(pool, reach),
         refusal=answer.refusal,
         until_seconds=answer.until_seconds,
         obstacles=nearest_nodes(world, pods, pool),
-        may_go=len(pool.candidates.rights),
+        may_go=len(reach.may_go),
+        limits=reach.limits,
     )
 
 
 def _planned(
     world: DecisionWorld, pods: tuple[Workload, ...], pool: Pool, plan: Plan, now_seconds: int
 ) -> Preview:
-    rights = pool.candidates.rights
+    rights, reach = pool.candidates.rights, reach_of(world, pods, pool)
     going = [world.workloads[victim.uid] for victim in plan.victims]
     outcome = Outcome.PLAN
     if not going:
@@ -161,15 +172,16 @@ def _planned(
         tuple(
             Goes(pod, rights[pod.uid], lost_work(pod, now_seconds), plan.units.get(pod.uid, "")) for pod in going
         ),
-        _stays(world, pods, pool, plan, now_seconds) if going else (),
-        _spared(pool),
+        _stays(world, pods, pool, plan, _Told(now_seconds, reach)) if going else (),
+        _spared(pool, reach),
         plan.rule,
         plan.exact,
         plan.cost,
         pool.scale.classes,
         plan.takes,
-        _queues(world, pods, going),
-        may_go=len(rights),
+        queues_after(world, pods, going),
+        may_go=len(reach.may_go),
+        limits=reach.limits,
     )
 
 
@@ -186,51 +198,54 @@ def _free_now(world: DecisionWorld, pods: Iterable[Workload], plan: Plan) -> boo
     return True
 
 
-def _spared(pool: Pool) -> tuple[tuple[Reason, int, str], ...]:
-    """Those that most pods share first; pods that only the Eviction API stands in front of come last."""
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What an explanation rests on beside the decision."""
+
+    now_seconds: int
+    reach: Reach
+
+
+def _spared(pool: Pool, reach: Reach) -> tuple[tuple[Reason, int, str], ...]:
+    """Those that most pods share first: they may not go by right, or something stops them now."""
     counted = Counter(pool.candidates.spared)
-    samples = pool.candidates.samples
+    samples = dict(pool.candidates.samples)
+    for refusal in reach.stopped.values():
+        counted[refusal.reason] += 1
+        samples.setdefault(refusal.reason, refusal.message)
     found = [(reason, count, samples.get(reason, "")) for reason, count in counted.items()]
     return tuple(sorted(found, key=lambda entry: (-entry[1], entry[0].value)))
 
 
 def _stays(
-    world: DecisionWorld, pods: Sequence[Workload], pool: Pool, plan: Plan, now_seconds: int
+    world: DecisionWorld, pods: Sequence[Workload], pool: Pool, plan: Plan, told: _Told
 ) -> tuple[Stays, ...]:
     """Every pod on the plan's nodes that goes neither for it nor by itself."""
     nodes = {seat.node for _, seat in plan.seats}
     going = {victim.uid for victim in plan.victims} | {pod.uid for pod in pods}
     here = (pod for pod in world.workloads.values() if pod.node in nodes and pod.uid not in going)
     staying = sorted((pod for pod in here if pod.running and not pod.terminating), key=lambda pod: pod.pod)
-    others = world.spoken_for(pods)
-    return tuple(_why_it_stays(world, pods, pool, pod, now_seconds, others) for pod in staying)
+    return tuple(_why_it_stays(world, pods, pool, pod, told) for pod in staying)
 
 
-def _why_it_stays(
-    world: DecisionWorld,
-    pods: Sequence[Workload],
-    pool: Pool,
-    pod: Workload,
-    now_seconds: int,
-    others: frozenset[tuple[str, str]],
-) -> Stays:
+def _why_it_stays(world: DecisionWorld, pods: Sequence[Workload], pool: Pool, pod: Workload, told: _Told) -> Stays:
     right = pool.candidates.rights.get(pod.uid)
     if right is None:
-        verdicts = (may_evict(world.standing, preemptor, pod, now_seconds) for preemptor in pods)
+        verdicts = (may_evict(world.standing, preemptor, pod, told.now_seconds) for preemptor in pods)
         refused = next((verdict for verdict in verdicts if isinstance(verdict, No)), None)
         if refused is None:  # nothing else is asked beside the right
             return Stays(pod, "the two have evicted each other in turn", Reason.SWAP_FROZEN)
         return Stays(pod, refused.refusal.message, refused.reason)
-    if pod.uid in pool.avoid.victims:
-        return Stays(pod, "an earlier plan could not evict it", right=right)
-    if pod.uid in pool.victims.unfit:
-        return Stays(pod, pool.victims.unfit[pod.uid], right=right)
-    if (pod.uid, pod.node or "") in others:
-        return Stays(pod, "it goes for another plan already", right=right)
+    stopped = told.reach.stopped.get(pod.uid)
+    if stopped is not None:
+        return Stays(pod, stopped.message, stopped.reason, right)
     return Stays(pod, "it could go, and need not: the others are enough, and cost less", right=right)
 
 
-def _queues(world: DecisionWorld, pods: Sequence[Workload], going: Sequence[Workload]) -> tuple[QueueChange, ...]:
+def queues_after(
+    world: DecisionWorld, pods: Sequence[Workload], going: Sequence[Workload]
+) -> tuple[QueueChange, ...]:
+    """What the queues of all these are charged once the pods have come and those who go have gone."""
     names = sorted({pod.queue for pod in (*pods, *going)})
     return tuple(_change(world, name, pods, going) for name in names)
 

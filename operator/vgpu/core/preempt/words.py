@@ -23,6 +23,8 @@ HELPS: Mapping[Reason, str] = {
     Reason.QUEUE_CAPABILITY: "ask for less, raise the capability of its queue, or wait for its other work to end",
     Reason.QUEUE_GUARANTEE: "lower the guarantee of the other queue, or wait",
     Reason.EVICTION_LIMITS: "wait, or let disruption budgets, gangs or guarantees allow more",
+    Reason.GANG_INCOMPLETE: "create the pods that are missing, or look at what holds them back",
+    Reason.GANG_SURPLUS: "wait: a further member uses what is free",
     Reason.NO_ROOM_FOR_GANG: "ask for fewer or smaller members, or wait until more may be evicted",
     Reason.QUEUE_NOT_RECLAIMABLE: "set reclaimable: true in the other queue, or wait",
     Reason.QUEUE_POLICY: "change preemption in the spec of its queue, or let the queue deserve more",
@@ -124,14 +126,17 @@ def waits_message(pods: Sequence[str]) -> str:
     return f"waits for {names_words(pods)} to end" if pods else ""
 
 
-def cost_words(cost: Cost, classes: Sequence[int]) -> str:
-    """What a set of victims costs, in the order in which it is compared. `classes` as in the cost's scale."""
+def cost_words(cost: Cost, classes: Sequence[int], workloads: int, gangs: Sequence[str] = ()) -> str:
+    """What a set of victims costs, in the order in which it is compared. `classes` as in the cost's scale;
+    `workloads`: of so many controllers the pods are; `gangs`: that stop as a whole."""
     of_class = [f"{count} of priority {priority}" for priority, count in _by_class(cost, classes)]
     parts = (
         [f"{cost.violations} disruption budget violation{plural_s(cost.violations)}"] if cost.violations else []
     )
-    parts.append(f"{cost.pods} pod{plural_s(cost.pods)}" + (f" ({', '.join(of_class)})" if of_class else ""))
-    parts.append(f"{cost.broken} workload{plural_s(cost.broken)} stopped")
+    by_class = f" ({', '.join(of_class)})" if of_class else ""
+    parts.append(f"{cost.pods} pod{plural_s(cost.pods)}{by_class} of {workloads} workload{plural_s(workloads)}")
+    if gangs:
+        parts.append(f"gang{plural_s(len(gangs))} {names_words(gangs)} stopped as a whole")
     parts.append(f"{gpu_time_words(cost.lost_work)} lost")
     parts.append(f"{count_cards(cost.freed)} freed")
     return ", ".join(parts)
