@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from tests.core.preempt.contest import Rules, random_contest
-from tests.core.preempt.queueing import cards, make_queue, make_workload, running
+from tests.core.preempt.queueing import cards, limit, make_queue, make_workload, running
 from vgpu.core.preempt.eligible import Standing, standing_of
 from vgpu.core.preempt.facts import QueueFact, StopPolicy, Workload
 from vgpu.core.preempt.queue_book import QueueBook
@@ -16,7 +16,8 @@ def first_difference(seed: int) -> str:
     """Random events on the workloads of a random contest; "" when the book was right after each."""
     random = Random(seed)
     contest = random_contest(seed, Rules())
-    queues, workloads = dict(contest.queues), dict(contest.workloads)
+    queues = {name: _maybe_capped(random, queue) for name, queue in contest.queues.items()}
+    workloads = dict(contest.workloads)
     spare = list(workloads.values())
     book, there = QueueBook(), dict[str, Workload]()
     promised: set[str] = set()
@@ -27,6 +28,10 @@ def first_difference(seed: int) -> str:
         if random.random() < 0.7 and book.standing() != standing_of(queues, there.values(), promised):
             return f"seed {seed}, step {step}"
     return ""
+
+
+def _maybe_capped(random: Random, queue: QueueFact) -> QueueFact:
+    return replace(queue, capability=random.choice([queue.capability, limit(random.randint(0, 6))]))
 
 
 def _one_event(
@@ -73,6 +78,12 @@ def test_a_walk_that_is_left_out_wrongly_is_noticed(monkeypatch: pytest.MonkeyPa
 def test_a_newcomer_that_is_passed_by_wrongly_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vgpu.core.preempt.queue_book._Page.passes_by", lambda *_: True)
     assert any(first_difference(seed) for seed in range(20))
+
+
+def test_who_may_start_again_and_is_not_noticed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a queue's capability held him back."""
+    monkeypatch.setattr(QueueBook, "_crowded", lambda *_: False)
+    assert any(first_difference(seed) for seed in range(60))
 
 
 def test_a_queue_that_goes_leaves_its_workloads_without_a_right() -> None:

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from vgpu.core.preempt.amounts import sum_of
+from vgpu.core.preempt.capped import held_back
 from vgpu.core.preempt.facts import Amounts, Limits, QueueFact, StopPolicy, Workload
 from vgpu.core.preempt.limits import leaves_any, names_any, reduced, within
+from vgpu.core.preempt.rank import core_members, seniority
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,9 @@ def entitled_uids(queues: Mapping[str, QueueFact], workloads: Iterable[Workload]
 def entitled_in(queue: QueueFact, members: Iterable[Workload]) -> frozenset[str]:
     """The same for the workloads of one queue."""
     counted = [member for member in members if counts(member, queue)]
+    held = held_back(queue, counted)
+    if held:
+        counted = [member for member in counted if member.uid not in held]
     return frozenset(_walk(queue.deserved, _elements(counted)))
 
 
@@ -55,17 +60,6 @@ def counts(workload: Workload, queue: QueueFact) -> bool:
 def may_take(claim: Amounts, left: Limits) -> bool:
     """True when the claim is within what is left, and asks for something that the queue deserves some of."""
     return names_any(claim, left) and within(claim, left)
-
-
-def seniority(workload: Workload) -> tuple[int, int, str]:
-    """Place in the walk, smallest first: highest class, then oldest, then uid."""
-    return (-workload.priority, workload.created_seconds, workload.uid)
-
-
-def core_members(members: Iterable[Workload], minimum: int) -> tuple[list[Workload], list[Workload]]:
-    """The members without whom a gang cannot run, and the surplus: the oldest count, whoever runs now."""
-    oldest_first = sorted(members, key=lambda member: (member.created_seconds, member.uid))
-    return oldest_first[:minimum], oldest_first[minimum:]
 
 
 def _walk(deserved: Limits, elements: Iterable[_Element]) -> Iterator[str]:

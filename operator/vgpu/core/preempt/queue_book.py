@@ -9,10 +9,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from vgpu.core.preempt.amounts import sum_of
+from vgpu.core.preempt.capped import beside_others
 from vgpu.core.preempt.eligible import Standing
-from vgpu.core.preempt.entitlement import counts, entitled_in, may_take, seniority
-from vgpu.core.preempt.facts import Amounts, Limits, QueueFact, Workload
-from vgpu.core.preempt.limits import reduced
+from vgpu.core.preempt.entitlement import counts, entitled_in, may_take
+from vgpu.core.preempt.facts import UNSTATED, Amounts, Limits, QueueFact, Workload
+from vgpu.core.preempt.limits import reduced, within
+from vgpu.core.preempt.rank import seniority
 from vgpu.core.preempt.usage import UNUSED, QueueUsage, sum_of_usages, usage_of
 
 
@@ -67,13 +69,13 @@ class QueueBook:
         if self._queue_of.get(workload.uid, workload.queue) != workload.queue:
             self.drop(workload.uid)
         self._queue_of[workload.uid] = workload.queue
-        self._change(self._page(workload.queue), workload.uid, workload)
+        self._change(workload.queue, workload.uid, workload)
 
     def drop(self, uid: str) -> None:
         """A workload is gone."""
         name = self._queue_of.pop(uid, None)
         if name is not None:
-            self._change(self._pages[name], uid, None)
+            self._change(name, uid, None)
 
     def promise(self, uids: Collection[str], to_come: Mapping[str, Amounts] | None = None) -> None:
         """Cards are held for these waiting pods, and for so much `to_come` by queue, and for nobody else."""
@@ -118,10 +120,12 @@ class QueueBook:
     def _page(self, name: str) -> _Page:
         return self._pages.setdefault(name, _Page())
 
-    def _change(self, page: _Page, uid: str, after: Workload | None) -> None:
+    def _change(self, name: str, uid: str, after: Workload | None) -> None:
+        queue, page = self._queues.get(name), self._page(name)
         before = page.members.get(uid)
         if before == after:
             return
+        crowded = self._crowded(queue, page)
         if after is None:
             del page.members[uid]
         else:
@@ -130,7 +134,9 @@ class QueueBook:
             page.usage -= self._usage_of(page, before)
         if after is not None:
             page.usage += self._usage_of(page, after)
-        page.stale = page.stale or self._may_move_marks(page, before, after)
+        crowded = crowded or self._crowded(queue, page)
+        others_held = crowded and beside_others(before) != beside_others(after)
+        page.stale = page.stale or others_held or self._may_move_marks(page, before, after)
 
     def _usage_of(self, page: _Page, member: Workload) -> QueueUsage:
         uid = member.uid
@@ -145,6 +151,12 @@ class QueueBook:
         if before is None or before.gang is not None or seen_after is not None:
             return True
         return before.uid in page.entitled
+
+    def _crowded(self, queue: QueueFact | None, page: _Page) -> bool:
+        """False when the queue's capability keeps nobody from starting: all may run at once."""
+        if queue is None or queue.capability == UNSTATED:
+            return False
+        return not within(page.usage.staying + page.usage.pending, queue.capability)
 
     def _seen_by_walk(self, workload: Workload | None) -> tuple[object, ...] | None:
         queue = None if workload is None else self._queues.get(workload.queue)

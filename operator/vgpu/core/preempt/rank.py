@@ -5,7 +5,7 @@ and keys to sort by. A rank holds class values only. The boost for those who wer
 stays below the next class: it gives nobody a right to evict.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from vgpu.core.preempt.facts import QueueFact, Workload
@@ -30,6 +30,17 @@ def rank_of(workload: Workload, entitled: Collection[str]) -> Rank:
 def is_older(one: Workload, other: Workload) -> bool:
     """True when `one` was there first; ties go to the lower uid."""
     return (one.created_seconds, one.uid) < (other.created_seconds, other.uid)
+
+
+def seniority(workload: Workload) -> tuple[int, int, str]:
+    """Place in the walk, smallest first: highest class, then oldest, then uid."""
+    return (-workload.priority, workload.created_seconds, workload.uid)
+
+
+def core_members(members: Iterable[Workload], minimum: int) -> tuple[list[Workload], list[Workload]]:
+    """The members without whom a gang cannot run, and the surplus: the oldest count, whoever runs now."""
+    oldest_first = sorted(members, key=lambda member: (member.created_seconds, member.uid))
+    return oldest_first[:minimum], oldest_first[minimum:]
 
 
 def effective_priority(workload: Workload, classes: Collection[int]) -> int:
