@@ -113,20 +113,20 @@ def verdict(pod: PodFact, answer: Tally | None, closest: str = "", barred: Refus
     """The reason and its message, at most EVENT_BYTES; `closest` are the words of closest_words."""
     reason = waiting_reason(pod, answer, barred)
     if pod.refusal is not None:
-        return Verdict(reason, _clip(pod.refusal.message))
+        return Verdict(reason, clip(pod.refusal.message))
     if pod.request is None or answer is None:
         return Verdict(None, "the pod asks for no GPU")
     wanted = f"wants {wanted_words(pod.request)}"
     if barred is not None:
-        return Verdict(reason, _clip(f"{wanted}; {barred.message}"))
+        return Verdict(reason, clip(f"{wanted}; {barred.message}"))
     if answer.fitting:
-        return Verdict(reason, _clip(f"{wanted}; {_fitting_words(pod, answer)}"))
+        return Verdict(reason, clip(f"{wanted}; {_fitting_words(pod, answer)}"))
     if not answer.counts:
-        return Verdict(reason, _clip(f"{wanted}; no node of the cluster lists any GPU"))
+        return Verdict(reason, clip(f"{wanted}; no node of the cluster lists any GPU"))
     said = ", ".join(f"{count} {counted.value}" for counted, count in answer.counts)
     nodes = sum(count for _, count in answer.counts)
     text = f"{wanted}; 0 of {nodes} node{plural_s(nodes)} fit: {said}"
-    return Verdict(reason, _clip(f"{text}; {closest}" if closest else text))
+    return Verdict(reason, clip(f"{text}; {closest}" if closest else text))
 
 
 def _fitting_words(pod: PodFact, answer: Tally) -> str:
@@ -178,7 +178,7 @@ def _settled(pod: PodFact) -> Verdict | None:
     if pod.ended:
         return Verdict(None, f"bound to {pod.node} and over ({pod.phase.value}): it holds no cards")
     if pod.assignment is not None:
-        return Verdict(None, _clip(f"bound to {pod.node} on cards {held_words(pod.assignment)}; {state}"))
+        return Verdict(None, clip(f"bound to {pod.node} on cards {held_words(pod.assignment)}; {state}"))
     reason = Reason.ASSIGNMENT_IGNORED if pod.assignment_problem else Reason.BOUND_WITHOUT_ASSIGNMENT
     return Verdict(reason, f"bound to {pod.node} without a readable assignment of cards; {state}")
 
@@ -221,7 +221,7 @@ def _card_why(card: CardView, view: NodeView, pod: PodFact) -> str:
     return next((reason.value for reason in reasons if reason is not None), "")
 
 
-def _clip(message: str) -> str:
+def clip(message: str) -> str:
     """At most EVENT_BYTES of UTF-8, cut between characters."""
     raw = message.encode()
     if len(raw) <= EVENT_BYTES:

@@ -463,6 +463,11 @@ def test_victim_and_preemptor_are_told_of_each_other() -> None:
         assert "team/h" in said[name, "Preempted"]
         assert "WithinQueue" in said[name, "Preempted"]
         assert f"team/{name}" in said["h", "Preempting"]
+        pod = world.api.pods["uid-h"]
+        assert pod.assignment is not None
+        [card] = [card.uuid for container in pod.assignment.containers for card in container.cards]
+        assert card in said[name, "Preempted"]
+        assert card in said["h", "Preempting"]
         order = [event.reason for event in world.api.events]
         assert order.index("Preempted") >= 0
 

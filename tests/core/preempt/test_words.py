@@ -8,6 +8,7 @@ from vgpu.core.preempt import words
 from vgpu.core.preempt.cost import Cost
 from vgpu.core.preempt.facts import Amounts, Workload
 from vgpu.core.preempt.protection import Right
+from vgpu.core.preempt.words import Held
 from vgpu.core.reasons import Reason
 from vgpu.core.terms import OwnerRef
 
@@ -71,23 +72,42 @@ def test_what_is_lost_counts_from_the_last_checkpoint() -> None:
     assert words.lost_words(workload("v"), 7200) == "it loses nothing"
 
 
-def test_the_victim_and_the_preemptor_name_each_other_and_the_rule() -> None:
+def test_the_victim_and_the_preemptor_name_each_other_the_rule_and_the_cards() -> None:
     """S84."""
     victim, preemptor = workload("v", started_seconds=0), workload("h", priority=100)
-    told = words.victim_message(Right.PREEMPT, preemptor, victim, "team/h-x", 60)
+    held = Held("team/h-x", ["GPU-1", "GPU-2"], "n1")
+    told = words.victim_message(Right.PREEMPT, preemptor, victim, held, 60)
     assert "team/h (queue q, priority 100)" in told
     assert "WithinQueue" in told
+    assert "it gives free GPU-1, GPU-2 on n1" in told
     assert "team/h-x" in told
-    asked = words.preemptor_message("WithinQueue", ["team/v"], ["n1"], "team/h-x", exact=True)
+    asked = words.preemptor_message("WithinQueue", ["team/v"], held, exact=True)
     assert "1 pod (team/v)" in asked
     assert "WithinQueue" in asked
+    assert "GPU-1, GPU-2 on n1 are held for this pod" in asked
     assert "smaller" not in asked
-    assert "smaller" in words.preemptor_message("WithinQueue", ["team/v"], ["n1"], "team/h-x", exact=False)
+    assert "smaller" in words.preemptor_message("WithinQueue", ["team/v"], held, exact=False)
+
+
+def test_a_gang_is_named_and_no_member_of_it() -> None:
+    victim, preemptor = workload("v", started_seconds=0), workload("h-0", priority=100)
+    held = Held("team/h-x", ["GPU-1"], "n1", "team/h")
+    told = words.victim_message(Right.PREEMPT, preemptor, victim, held, 60)
+    assert told.startswith("evicted for gang team/h (queue q, priority 100) by WithinQueue")
+    asked = words.preemptor_message("WithinQueue", ["team/v"], held, exact=True)
+    assert asked.startswith("gang team/h evicts 1 pod (team/v)")
+    assert "GPU-1 on n1 is held for this pod" in asked
+
+
+def test_many_cards_are_counted() -> None:
+    many = Held("team/h-x", [f"GPU-{i}" for i in range(8)], "n1")
+    assert many.where == "GPU-0, GPU-1, GPU-2 and 5 more on n1"
 
 
 def test_a_plan_without_victims_says_whom_it_waits_for() -> None:
-    told = words.preemptor_message("room without eviction", [], ["n1"], "team/h-x", exact=True)
-    assert told == "cards on n1 are held for it until those are gone who leave already; plan team/h-x"
+    held = Held("team/h-x", ["GPU-1", "GPU-2"], "n1")
+    told = words.preemptor_message("room without eviction", [], held, exact=True)
+    assert told == "GPU-1, GPU-2 on n1 are held for it until those are gone who leave already; plan team/h-x"
 
 
 def test_a_cost_is_told_in_the_order_in_which_it_is_compared() -> None:

@@ -15,7 +15,14 @@ from vgpu.controller.preempt.evictions import Order
 from vgpu.controller.preempt.keeper_parts import KeeperParts
 from vgpu.controller.preempt.plan_worlds import owner_uids
 from vgpu.controller.preempt.swap_log import SwapLog
-from vgpu.controller.preempt.told import VICTIMS_DRAINING, event_about, victim_event
+from vgpu.controller.preempt.told import (
+    GANG_BROKEN,
+    VICTIMS_DRAINING,
+    Going,
+    ended_event,
+    event_about,
+    victim_event,
+)
 from vgpu.controller.writes import EventWrite
 from vgpu.core.preempt.facts import PlanFact, Victim, Workload
 from vgpu.core.preempt.plan import Action, Advance, End, Evict, Nominate, PlanEnd, Progress, Step, Succeed, key_of
@@ -166,7 +173,13 @@ class PlanKeeper:
         owner = next((workloads[uid] for uid in plan.owner_uids if uid in workloads), None)
         if goes is None:
             return None
-        return victim_event(standing, plan, owner, goes, self._parts.wall.now_seconds())
+        going = Going(goes, self._cards_of(uid))
+        return victim_event(standing, plan, owner, going, self._parts.wall.now_seconds())
+
+    def _cards_of(self, uid: str) -> list[str]:
+        pod = self._parts.ledger.pod(uid)
+        held = pod.assignment.containers if pod is not None and pod.assignment is not None else ()
+        return list(dict.fromkeys(card.uuid for container in held for card in container.cards))
 
     def _is_over(self, name: str) -> bool:
         return self._parts.book.living(name) is None
@@ -200,7 +213,8 @@ class PlanKeeper:
         parts.book.end(ended)
         parts.lessons.note(plan.owner_uids, end, parts.wall.now_seconds())
         if end.reason not in QUIET_ENDS:
-            self._tell_owner(plan, end.reason.value, f"{end.message}; plan {name}")
+            for pod in self._owner_pods(plan):
+                parts.told.soon(ended_event(plan, pod, end))
         for action in actions:
             if isinstance(action, Nominate):
                 parts.sender.send(action.uid, action.placement)
@@ -216,8 +230,11 @@ class PlanKeeper:
         for uid in sorted(end.release):
             pod = self._parts.ledger.pod(uid)
             if pod is not None and pod.node:
-                key, message = Key(pod.namespace, pod.name, uid), f"its gang could not start: {end.message}"
-                event = event_about(key, end.reason.value, message, about=key_of(plan), warning=True)
+                key, message = (
+                    Key(pod.namespace, pod.name, uid),
+                    f"evicted: its gang could not start: {end.message}",
+                )
+                event = event_about(key, GANG_BROKEN, message, about=key_of(plan), warning=True)
                 tell = partial(self._parts.told.now, event)
                 still = partial(self._runs, uid)
                 name = f"{key_of(plan)}{RELEASE}"
@@ -244,11 +261,13 @@ class PlanKeeper:
             self._parts.metrics.swap_frozen()
 
     def _tell_owner(self, plan: PlanFact, reason: str, message: str) -> None:
-        for uid in plan.owner_uids:
-            pod = self._parts.ledger.pod(uid)
-            if pod is not None:
-                key = Key(pod.namespace, pod.name, uid)
-                self._parts.told.soon(event_about(key, reason, message, about=key_of(plan), if_absent=True))
+        for pod in self._owner_pods(plan):
+            self._parts.told.soon(event_about(pod, reason, message, about=key_of(plan), if_absent=True))
+
+    def _owner_pods(self, plan: PlanFact) -> list[Key]:
+        """Those of the owner's pods that are still known."""
+        pods = [pod for uid in plan.owner_uids if (pod := self._parts.ledger.pod(uid)) is not None]
+        return [Key(pod.namespace, pod.name, pod.uid) for pod in pods]
 
     def _awaited(self, plan: PlanFact) -> list[str]:
         """Victims that were asked to go and are still there, as people name them."""

@@ -7,7 +7,8 @@ decisions.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 
 from vgpu.controller.events import EventSink
@@ -16,11 +17,12 @@ from vgpu.controller.pacing import DueKeys, Pace
 from vgpu.controller.told_codes import ToldCodes
 from vgpu.controller.when_open import when_open
 from vgpu.controller.writes import EventWrite
+from vgpu.core.explain import clip
 from vgpu.core.preempt.eligible import Standing, may_evict
-from vgpu.core.preempt.facts import PlanFact, Workload
-from vgpu.core.preempt.plan import key_of
+from vgpu.core.preempt.facts import OwnerKind, PlanFact, Workload
+from vgpu.core.preempt.plan import End, key_of
 from vgpu.core.preempt.protection import Right
-from vgpu.core.preempt.words import preemptor_message, victim_message
+from vgpu.core.preempt.words import Held, preemptor_message, victim_message
 from vgpu.core.reasons import Reason, Refusal
 from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
 from vgpu.kube.objects import Key
@@ -30,11 +32,12 @@ LOG = logging.getLogger(__name__)
 PREEMPTED = "Preempted"
 PREEMPTING = "Preempting"
 VICTIMS_DRAINING = "VictimsDraining"
-PLAN_ENDED = "PreemptionEnded"
+PREEMPTION_ENDED = "PreemptionEnded"
 QUEUE_DRAINS = "QueueDrains"
 GANG_BROKEN = "GangBroken"
 OWN_REASONS = frozenset(
     {
+        Reason.POD_GROUP_NOT_FOUND,
         Reason.NO_LOWER_RANK,
         Reason.NO_ROOM_FOR_GANG,
         Reason.VICTIM_ENTITLED,
@@ -55,6 +58,14 @@ OWN_REASONS = frozenset(
 told here to pods that only together are too many for their queue."""
 MOST_WAITING = 5000
 """Events that wait for their turn; more would be read by nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A victim, and the UUIDs of the cards that it holds."""
+
+    pod: Workload
+    cards: Sequence[str] = ()
 
 
 class Told:
@@ -156,30 +167,47 @@ def event_about(
         object_name=pod.name,
         object_uid=pod.uid,
         reason=reason,
-        message=message,
+        message=clip(message),
         type="Warning" if warning else "Normal",
         if_absent=if_absent,
     )
 
 
 def victim_event(
-    standing: Standing, plan: PlanFact, preemptor: Workload | None, victim: Workload, now_seconds: int
+    standing: Standing, plan: PlanFact, preemptor: Workload | None, victim: Going, now_seconds: int
 ) -> EventWrite:
-    """What the victim is told: for whom, by which right, what is lost."""
-    pod, name = Key(victim.namespace, victim.name, victim.uid), key_of(plan)
+    """What the victim is told: for whom, by which right, which cards it gives free, what is lost."""
+    goes, name = victim.pod, key_of(plan)
+    pod = Key(goes.namespace, goes.name, goes.uid)
+    gang = plan.owner_name if plan.owner_kind is OwnerKind.GANG else ""
+    held = Held(name, victim.cards, goes.node or "", gang)
     if preemptor is None:
-        message = f"evicted for {plan.namespace}/{plan.owner_name} by {plan.rule}; plan {name}"
+        who, gives = gang or f"{plan.namespace}/{plan.owner_name}", f"; it gives free {held.where}"
+        message = f"evicted for {who} by {plan.rule}{gives if held.where else ''}; plan {name}"
         return event_about(pod, PREEMPTED, message, about=name, warning=True, if_absent=True)
-    verdict = may_evict(standing, preemptor, victim, now_seconds)
+    verdict = may_evict(standing, preemptor, goes, now_seconds)
     right = verdict if isinstance(verdict, Right) else Right(plan.rule.partition(", ")[0])
-    message = victim_message(right, preemptor, victim, name, now_seconds)
+    message = victim_message(right, preemptor, goes, held, now_seconds)
     return event_about(pod, PREEMPTED, message, about=name, warning=True, if_absent=True)
 
 
 def preemptor_events(plan: PlanFact, pods: Iterable[Workload]) -> list[EventWrite]:
-    """What the pods of the plan's owner are told: whom they wait for, which cards are held."""
+    """What the pods of the plan's owner are told: whom they wait for, which cards are held for each."""
     victims = [f"{one.namespace}/{one.name}" for one in plan.victims]
-    nodes = sorted({card.node for card in plan.reservations})
-    message = preemptor_message(plan.rule, victims, nodes, key_of(plan), exact=plan.exact)
-    keys = (Key(pod.namespace, pod.name, pod.uid) for pod in pods)
-    return [event_about(pod, PREEMPTING, message, about=key_of(plan), if_absent=True) for pod in keys]
+    gang = plan.owner_name if plan.owner_kind is OwnerKind.GANG else ""
+    events = []
+    for pod in pods:
+        mine = [card for card in plan.reservations if card.reservation.uid == pod.uid]
+        cards = [card.reservation.uuid for card in mine]
+        held = Held(key_of(plan), cards, mine[0].node if mine else "", gang)
+        message = preemptor_message(plan.rule, victims, held, exact=plan.exact)
+        key = Key(pod.namespace, pod.name, pod.uid)
+        events.append(event_about(key, PREEMPTING, message, about=held.plan, if_absent=True))
+    return events
+
+
+def ended_event(plan: PlanFact, pod: Key, end: End) -> EventWrite:
+    """What a pod of the plan's owner is told when the plan came to nothing; once for each plan and cause."""
+    message = f"{end.reason.value}: {end.message}; plan {key_of(plan)}"
+    about = f"{key_of(plan)}/{end.reason.value}"
+    return event_about(pod, PREEMPTION_ENDED, message, about=about, if_absent=True)

@@ -5,6 +5,7 @@ not live here: who goes.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from vgpu.core.preempt.cost import Cost
 from vgpu.core.preempt.facts import Workload
@@ -103,22 +104,45 @@ def count_cards(thousandths: int) -> str:
     return f"{cards} card" if cards == "1" else f"{cards} cards"
 
 
-def victim_message(right: Right, preemptor: Workload, victim: Workload, plan: str, now_seconds: int) -> str:
-    """For the victim's event. `plan` is NS/NAME of the plan's object."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a plan is told of by. `plan` is NS/NAME of its object; `cards`: UUIDs on `node`; `gang`: whose members
+    it is for, "" = for one pod."""
+
+    plan: str
+    cards: Sequence[str] = ()
+    node: str = ""
+    gang: str = ""
+
+    @property
+    def where(self) -> str:
+        """The cards and their node; "" where none is known."""
+        return f"{names_words(self.cards)} on {self.node}" if self.cards else ""
+
+
+def victim_message(right: Right, preemptor: Workload, victim: Workload, held: Held, now_seconds: int) -> str:
+    """For the victim's event; `held` has the victim's cards, and the gang of the preemptor."""
     why, lost = why_it_goes(right, preemptor, victim), lost_words(victim, now_seconds)
-    return f"evicted for {who_words(preemptor)} by {right.value}: {why}; {lost}; plan {plan}"
+    who = f"gang {held.gang} (queue {preemptor.queue}, priority {preemptor.priority})" if held.gang else ""
+    gives = f"; it gives free {held.where}" if held.where else ""
+    return f"evicted for {who or who_words(preemptor)} by {right.value}: {why}{gives}; {lost}; plan {held.plan}"
 
 
-def preemptor_message(rule: str, victims: Sequence[str], nodes: Sequence[str], plan: str, *, exact: bool) -> str:
-    """For the preemptor's event: whom it waits for, where, by which right. `victims` are NS/PODs."""
+def preemptor_message(rule: str, victims: Sequence[str], held: Held, *, exact: bool) -> str:
+    """For the preemptor's event: whom it waits for, by which right, what is held. `victims` are NS/PODs."""
+    cards = held.where or "cards"
     if not victims:
-        return f"cards on {names_words(nodes)} are held for it until those are gone who leave already; plan {plan}"
+        return f"{cards} {_are(held)} held for it until those are gone who leave already; plan {held.plan}"
     least = "" if exact else "; the search was cut short, so there may be a smaller set"
-    count = len(victims)
+    count, who = len(victims), f"gang {held.gang} " if held.gang else ""
     return (
-        f"evicts {count} pod{plural_s(count)} ({names_words(victims)}) by {rule}; "
-        f"their cards on {names_words(nodes)} are held for it{least}; plan {plan}"
+        f"{who}evicts {count} pod{plural_s(count)} ({names_words(victims)}) by {rule}; "
+        f"{cards} {_are(held)} held for this pod{least}; plan {held.plan}"
     )
+
+
+def _are(held: Held) -> str:
+    return "is" if len(held.cards) == 1 else "are"
 
 
 def waits_message(pods: Sequence[str]) -> str:
