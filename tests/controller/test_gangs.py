@@ -26,7 +26,7 @@ from vgpu.core.preempt.gang_desk import GangDesk
 from vgpu.core.preempt.gang_state import Rules
 from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.preempt.roster import Roster
-from vgpu.core.reasons import Reason
+from vgpu.core.reasons import Reason, Refusal
 from vgpu.core.recount import reservations_of
 from vgpu.core.terms import GroupName, GroupSource, PodTerms
 from vgpu.errors import ApiRefused, ApiUnavailable
@@ -77,6 +77,7 @@ class Bench:
     evicted: list[str]
     told: list[tuple[str, Reason]]
     short: list[int]
+    lacks: dict[str, Refusal]
 
     async def see(self, *pods: PodFact) -> None:
         for pod in pods:
@@ -131,6 +132,13 @@ async def bench(*cards: int, queue: QueueFact | None = None, lift_gates: bool = 
     evicted: list[str] = []
     told: list[tuple[str, Reason]] = []
     short: list[int] = []
+    lacks: dict[str, Refusal] = {}
+
+    def lacking(pod: PodFact, refusal: Refusal | None) -> None:
+        lacks.pop(pod.name, None)
+        if refusal is not None:
+            lacks[pod.name] = refusal
+
     broken = BrokenGangs(
         BrokenParts(
             desk=desk,
@@ -154,13 +162,14 @@ async def bench(*cards: int, queue: QueueFact | None = None, lift_gates: bool = 
             short=lambda: short.append(int(now())),
             held=Promises(ledger, roster).note,
             poke=consumer.poke,
+            lacking=lacking,
         )
     )
     consumer.add(gangs)
     consumer.drain()
     tasks = [asyncio.ensure_future(work) for work in (gangs.run(), gangs.expire(), broken.run(), consumer.run())]
     try:
-        yield Bench(ledger, roster, desk, gangs, sink, consumer, evicted, told, short)
+        yield Bench(ledger, roster, desk, gangs, sink, consumer, evicted, told, short, lacks)
     finally:
         assert not any(task.done() for task in tasks), "one has ended by itself"
         for task in tasks:

@@ -37,6 +37,7 @@ class Bench:
     watch: OptionalWatch
     running: list[str] = field(default_factory=list)
     forgotten: int = 0
+    served: list[bool] = field(default_factory=list)
 
     async def until(self, running: list[str]) -> None:
         await until(lambda: self.running == running)
@@ -71,7 +72,10 @@ async def bench(*, defined: bool | None = None, **served: list[str]) -> AsyncIte
     def forget() -> None:
         it.forgotten += 1
 
-    kind = OptionalKind("g", "groups", ("v2", "v1"), reflect, forget)
+    def served_or_not(served: bool) -> None:
+        it.served.append(served)
+
+    kind = OptionalKind("g", "groups", ("v2", "v1"), reflect, forget, served_or_not)
     it = Bench(api, OptionalWatch(cast(ApiClient, api), kind, defined=defined))
     task = asyncio.ensure_future(it.watch.run())
     try:
@@ -143,4 +147,23 @@ async def test_a_kind_whose_definition_is_gone_is_forgotten_although_it_is_serve
         await it.until(["/apis/g/v1/groups"])
         it.watch.define(defined=False)
         await until(lambda: it.watch.reflector is None)
+        assert it.forgotten == 1
+
+
+async def test_it_is_told_that_a_kind_is_not_served_only_once_that_is_known() -> None:
+    async with bench() as it:
+        it.api.down = 3
+        await until(lambda: it.served == [False])
+        assert it.api.down == 0
+    async with bench(defined=False, v1=["groups"]) as it:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert it.served == []
+        it.watch.definitions_listed()
+        await until(lambda: it.served == [False])
+        it.watch.define(defined=True)
+        await it.until(["/apis/g/v1/groups"])
+        assert it.served == [False, True]
+        it.watch.define(defined=False)
+        await until(lambda: it.served == [False, True, False])
         assert it.forgotten == 1

@@ -105,7 +105,7 @@ class Operator:
         self.index = FitIndex(ledger, self._policies)
         self.preemption = self._preemption()
         self.queues.on_change(self.preemption.rules_changed)
-        says = self.preemption.people.planner_says
+        says = self.preemption.gangs.notes(self.preemption.people.planner_says)
         self.answers = Answers(ledger, self.index, settings.scheduler_name, self._refusal, says)
         self.status = StatusPublisher(ledger, self.writer, self.fence, settings)
         self.events = EventReporter(ledger, self.answers, self.writer, self.fence, settings)

@@ -24,13 +24,15 @@ NOT_FOUND = 404
 
 @dataclass(frozen=True, slots=True)
 class OptionalKind:
-    """`versions` in order of preference; `reflect` makes a reflector of a path, `forget` drops all it put."""
+    """`versions` in order of preference; `reflect` makes a reflector of a path, `forget` drops all it put.
+    `served` is told before the kind is listed anew, and with False once it is known that it is not served."""
 
     group: str
     plural: str
     versions: Sequence[str]
     reflect: Callable[[str], Reflector[Any]]
     forget: Callable[[], None]
+    served: Callable[[bool], None] = lambda served: None
 
 
 class _Resource(BaseModel):
@@ -51,6 +53,7 @@ class OptionalWatch:
         self._client = client
         self._kind = kind
         self._defined = defined
+        self._awaits_definitions = defined is not None
         self._version = ""
         self._task: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
@@ -66,13 +69,22 @@ class OptionalWatch:
             self._defined = defined
             self._asked.set()
 
+    def definitions_listed(self) -> None:
+        """Every definition has been seen: one that was not is not there."""
+        if self._awaits_definitions:
+            self._awaits_definitions = False
+            self._asked.set()
+
     async def run(self) -> None:
         """Keep up with what is served. Runs until cancelled."""
         try:
             while True:
                 await self._asked.wait()
                 self._asked.clear()
-                await self._switch(await self._served())
+                version = await self._served()
+                await self._switch(version)
+                if not version and not self._awaits_definitions:
+                    self._kind.served(False)
         finally:
             await self._stop()
 
@@ -110,6 +122,7 @@ class OptionalWatch:
         self._version = version
         if version:
             LOG.info("watching %s.%s/%s", self._kind.plural, self._kind.group, version)
+            self._kind.served(True)
             path = f"/apis/{self._kind.group}/{version}/{self._kind.plural}"
             self.reflector = self._kind.reflect(path)
             self._task = asyncio.create_task(self.reflector.run(), name=f"reflect {path}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from vgpu import names
+from vgpu.controller.group_sink import GroupSink
 from vgpu.controller.optional_watch import OptionalKind, OptionalWatch
 from vgpu.controller.sinks import Quarantine
 from vgpu.controller.translate.budget import decode_budget
@@ -24,7 +25,7 @@ from vgpu.controller.translate.namespace import (
 from vgpu.controller.translate.queue import SeenQueue, decode_queue
 from vgpu.core.preempt.budget_book import BudgetFact
 from vgpu.core.preempt.roster import Roster
-from vgpu.core.terms import GroupFact, GroupName, GroupSource
+from vgpu.core.terms import GroupSource
 from vgpu.kube.client import ApiClient
 from vgpu.kube.objects import Decoded, Key
 from vgpu.kube.reflector import Reflector, ReflectorSpec, Sink
@@ -145,41 +146,6 @@ class BudgetSink(Quarantine):
         self._told_of()
 
 
-class GroupSink(Quarantine):
-    """PodGroups of one source."""
-
-    kind = "PodGroup"
-
-    def __init__(self, source: GroupSource, roster: Roster, told: Told) -> None:
-        super().__init__()
-        self._source = source
-        self._roster = roster
-        self._told_of = told
-        self._keys: set[str] = set()
-
-    def put(self, item: GroupFact) -> None:
-        """A group is there, like this."""
-        self._keys.add(item.name.key)
-        if self._roster.group(item.name.key) != item:
-            self._roster.put_group(item)
-            self._told_of()
-
-    def drop(self, key: Key) -> None:
-        """A group is gone."""
-        self.readable(key)
-        name = GroupName(self._source, key.namespace, key.name).key
-        self._keys.discard(name)
-        self._roster.drop_group(name)
-        self._told_of()
-
-    def forget(self) -> None:
-        """The kind is not served any more: there are no groups."""
-        for name in self._keys:
-            self._roster.drop_group(name)
-        self._keys.clear()
-        self._told_of()
-
-
 class ClassSink(Quarantine):
     """PriorityClasses: a Volcano PodGroup names one."""
 
@@ -216,6 +182,10 @@ class DefinitionSink(Quarantine):
         """The definition is gone."""
         self.readable(key)
         self._watch.define(defined=False)
+
+    def synced(self) -> None:
+        """Every definition has been seen."""
+        self._watch.definitions_listed()
 
 
 class RosterWatches:
@@ -282,5 +252,6 @@ class RosterWatches:
             VOLCANO_VERSIONS if volcano else KUBERNETES_VERSIONS,
             reflect=lambda path: self._reflect(path, decode, sink, NO_PARAMS),
             forget=sink.forget,
+            served=sink.served,
         )
         return OptionalWatch(self._parts.client, kind, defined=False if volcano else None)

@@ -8,6 +8,8 @@ from tests.core.building import bound_pod, holds, share
 from vgpu.core.facts import Phase, PodFact
 from vgpu.core.preempt.facts import Gang
 from vgpu.core.preempt.gang_book import GangBook
+from vgpu.core.preempt.pod_groups import GroupKind, PodGroupIs, refusal_without
+from vgpu.core.reasons import Reason
 from vgpu.core.terms import GroupFact, GroupName, GroupSource, PodTerms
 
 NAME = GroupName(GroupSource.VOLCANO, "team", "g")
@@ -100,3 +102,41 @@ def test_what_pods_say_by_label_needs_no_podgroup() -> None:
     found, name = GangBook(), GroupName(GroupSource.LABEL, "team", "g")
     found.put_member("w1", name, 2)
     assert (found.is_known(name.key), found.is_dissolved(name.key)) == (True, False)
+
+
+def stands(found: GangBook, uid: str = "w1") -> PodGroupIs:
+    gang = found.terms(uid).gang
+    assert isinstance(gang, Gang)
+    return gang.pod_group
+
+
+def test_a_podgroup_is_missing_only_once_all_were_read_and_where_there_can_be_any() -> None:
+    moved: list[str] = []
+    found = GangBook(moved.extend)
+    found.put_member("w1", NAME, None)
+    found.put_member("k1", GroupName(GroupSource.KUBERNETES, "team", "g"), None)
+    assert found.terms("w1").gang == Gang(NAME.key, 1, disruption_all=True, pod_group=PodGroupIs.UNREAD)
+    found.put_kind(GroupSource.VOLCANO, GroupKind.READ)
+    assert (stands(found), stands(found, "k1"), moved) == (PodGroupIs.MISSING, PodGroupIs.UNREAD, ["w1"])
+    found.put_group(GroupFact(NAME, 2))
+    assert found.terms("w1").gang == Gang(NAME.key, 2)
+    found.drop_group(NAME.key)
+    assert stands(found) is PodGroupIs.MISSING
+    found.put_kind(GroupSource.VOLCANO, GroupKind.ABSENT)
+    assert found.terms("w1").gang == Gang(NAME.key, 1)
+
+
+def test_pods_that_say_how_many_must_run_need_no_podgroup() -> None:
+    found = GangBook()
+    found.put_kind(GroupSource.VOLCANO, GroupKind.READ)
+    found.put_member("w1", NAME, 2)
+    assert found.terms("w1").gang == Gang(NAME.key, 2)
+
+
+def test_what_is_missing_is_named_with_its_namespace() -> None:
+    missing, unread = (refusal_without(NAME, one) for one in (PodGroupIs.MISSING, PodGroupIs.UNREAD))
+    assert missing is not None
+    assert unread is not None
+    assert (missing.reason, unread.reason) == (Reason.POD_GROUP_NOT_FOUND, Reason.GANG_WAITS)
+    assert missing.message.startswith("there is no PodGroup g (scheduling.volcano.sh) in namespace team;")
+    assert refusal_without(NAME, PodGroupIs.NO_MATTER) is None

@@ -16,6 +16,7 @@ from vgpu.core.preempt.budget_book import BudgetFact, LabelRule
 from vgpu.core.preempt.eligible import standing_of
 from vgpu.core.preempt.facts import Amounts, Gang, Limits, QueueFact, StopPolicy
 from vgpu.core.preempt.feasible import NodeUse
+from vgpu.core.preempt.pod_groups import PodGroupIs
 from vgpu.core.preempt.queue_gate import QueueGate
 from vgpu.core.preempt.roster import Roster
 from vgpu.core.reasons import Reason, Refusal
@@ -288,7 +289,8 @@ def test_a_gangs_minimum_is_its_podgroups_else_the_largest_that_its_pods_say() -
     )
     assert it.roster.gang_of("a") == it.roster.workloads["a"].gang == Gang(label.key, 4)
     assert it.roster.members(label.key) == ("a", "b")
-    assert it.roster.gang_of("c") == Gang(volcano.key, 1)
+    unread = Gang(volcano.key, 1, disruption_all=True, pod_group=PodGroupIs.UNREAD)
+    assert it.roster.gang_of("c") == unread
     it.put_group(GroupFact(volcano, 3, priority_class="high"))
     it.put_class("high", 70)
     assert it.roster.workloads["c"].gang == Gang(volcano.key, 3)

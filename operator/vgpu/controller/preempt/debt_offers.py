@@ -123,8 +123,10 @@ class DebtOffers:
         """False for a member whose gang does not run yet: it starts with the others, by the gang's own offer."""
         roster = self._parts.roster
         gang = roster.gang_of(pod.uid)
-        if gang is None or gang.minimum <= 1:
+        if gang is None or not gang.together:
             return True
+        if not gang.known:
+            return False
         members = (roster.workloads.get(uid) for uid in roster.members(gang.key))
         return sum(one is not None and one.running and not one.terminating for one in members) >= gang.minimum
 

@@ -110,7 +110,7 @@ class GangRooms:
     def _waits_alone(self, pod: PodFact) -> bool:
         ledger = self._parts.ledger
         known = self._parts.roster.workloads.get(pod.uid)
-        if known is None or (known.gang is not None and known.gang.minimum > 1):
+        if known is None or (known.gang is not None and known.gang.together):
             return False
         if not waits_for_us(pod, self._parts.scheduler_name):
             return False

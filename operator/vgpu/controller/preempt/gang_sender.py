@@ -73,6 +73,10 @@ class GangSender:
                 self._lifted.add(pod.uid)
         return done
 
+    def put_back(self, uids: Iterable[str]) -> None:
+        """These wait for what they belong to: they are woken again when it is there."""
+        self._woken.difference_update(uids)
+
     def forget_gone(self) -> None:
         """Forget pods that are not there any more."""
         self._lifted = {uid for uid in self._lifted if self._exists(uid)}

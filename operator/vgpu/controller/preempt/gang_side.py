@@ -28,7 +28,7 @@ from vgpu.core.preempt.gang_desk import GangDesk
 from vgpu.core.preempt.gang_state import Rules
 from vgpu.core.preempt.protection import never_victim
 from vgpu.core.preempt.roster import Roster
-from vgpu.core.reasons import Reason
+from vgpu.core.reasons import Reason, Refusal
 from vgpu.kube.objects import Key
 from vgpu.settings import OperatorSettings
 
@@ -89,12 +89,17 @@ class GangSide:
                 short=parts.short,
                 held=Promises(ledger, roster).note,
                 poke=parts.poke,
+                lacking=self._tell_lack,
             )
         )
 
     def tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """What is to run, by name."""
         return {"gangs": self._gangs.run, "gangs: expire": self._gangs.expire, "gangs: broken": self._broken.run}
+
+    def notes(self, others: Callable[[PodFact], str]) -> Callable[[PodFact], str]:
+        """What is to be said of a pod beside its verdict: what we have to say, or else `others`."""
+        return lambda pod: self.desk.note_on(pod) or others(pod)
 
     def changed(self, changes: Changes) -> None:
         """The ledger changed."""
@@ -150,6 +155,12 @@ class GangSide:
         state, workload = self.desk.state(key), self._parts.roster.workloads.get(uid)
         partly = state is not None and state.partial
         return partly and workload is not None and never_victim(workload) is None
+
+    def _tell_lack(self, pod: PodFact, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._parts.told.not_refused([pod.uid])
+        else:
+            self._parts.told.refused(Key(pod.namespace, pod.name, pod.uid), refusal)
 
     def _tell(self, pod: PodFact, reason: Reason, text: str) -> None:
         target = Key(pod.namespace, pod.name, pod.uid)

@@ -19,6 +19,7 @@ from vgpu.controller.preempt.broken_gangs import BrokenGangs
 from vgpu.controller.preempt.gang_nodes import GangNodes
 from vgpu.controller.preempt.gang_rooms import GangRooms
 from vgpu.controller.preempt.gang_sender import GangSender
+from vgpu.controller.preempt.pod_group_waits import PodGroupWaits, Tell
 from vgpu.core.facts import PodFact
 from vgpu.core.ledger import Changes, Ledger
 from vgpu.core.preempt.gang_desk import GangDesk, Sent
@@ -43,7 +44,8 @@ Members = frozenset[tuple[str, bool]]
 @dataclass(frozen=True, slots=True)
 class GangParts:
     """What the actor works with. `hold_seconds`: holdTimeout of the pod's queue; `short` is called when gangs
-    found no room, `held` when other cards are held for them, `poke` after the ledger was changed here."""
+    found no room, `held` when other cards are held for them, `poke` after the ledger was changed here,
+    `lacking` of members whose PodGroup is not there, and is."""
 
     ledger: Ledger
     desk: GangDesk
@@ -55,6 +57,7 @@ class GangParts:
     short: Callable[[], None]
     held: Callable[[], None]
     poke: Callable[[], None]
+    lacking: Tell = lambda pod, refusal: None
 
 
 class Gangs:
@@ -69,6 +72,7 @@ class Gangs:
         self._resting: dict[str, Members] = {}
         self._let_go: set[str] = set()
         self._incomplete: set[str] = set()
+        self._groups = PodGroupWaits(parts.desk, parts.sender, parts.lacking)
 
     def changed(self, changes: Changes) -> None:
         """Note which gangs something happened to, and whether others may fit now."""
@@ -124,7 +128,9 @@ class Gangs:
     def _note_waiting(self) -> None:
         for pod in self._parts.ledger.pending():
             if pod.terms is not None and pod.terms.group is not None:
-                self._desk.note(pod.uid)
+                key = self._desk.note(pod.uid)
+                if key:
+                    self._look_at(key)
 
     def _look_at(self, key: str, in_seconds: float = 0.0) -> None:
         self._due.add(key, _now() + in_seconds)
@@ -137,6 +143,8 @@ class Gangs:
             self._incomplete.discard(key)
         else:
             self._incomplete.add(key)
+        if not await self._groups.look(key, state):
+            self._look_at(key, RETRY_SECONDS)
         if state is None:
             self._drop_hold(key)
             self._resting.pop(key, None)

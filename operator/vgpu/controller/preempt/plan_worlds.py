@@ -158,7 +158,7 @@ class PlanWorlds:
         of_gang: dict[str, set[str]] = {}
         for victim in plan.victims:
             gang = roster.gang_of(victim.uid)
-            if gang is not None and gang.minimum > 1:
+            if gang is not None and (gang.minimum > 1 or gang.disruption_all):
                 of_gang.setdefault(gang.key, set()).add(victim.uid)
         units = {}
         for key, going in of_gang.items():

@@ -38,7 +38,7 @@ class NoGangs:
     def preemptors_of(self, uid: str) -> Preemptors:
         """The pod alone, unless it is of a gang that needs several."""
         workload = self._roster.workloads.get(uid)
-        if workload is None or (workload.gang is not None and workload.gang.minimum > 1):
+        if workload is None or (workload.gang is not None and workload.gang.together):
             return ()
         return (workload,)
 

@@ -7,6 +7,7 @@ clock of the caller's choice. Cards and nodes are core.facts and core.views.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from vgpu.core.preempt.pod_groups import PodGroupIs
 from vgpu.core.request import PodRequest
 from vgpu.core.terms import NO_OWNER, OwnerRef
 from vgpu.core.views import Reservation
@@ -128,11 +129,23 @@ class Gang:
     """A group of pods that runs as a whole: never fewer than `minimum` of them by our hand.
 
     `key` names it among all gangs, and is what people read. `disruption_all`: it is evicted whole or not at all.
+    `pod_group`: whether the PodGroup is there that says so.
     """
 
     key: str
     minimum: int
     disruption_all: bool = False
+    pod_group: PodGroupIs = PodGroupIs.NO_MATTER
+
+    @property
+    def together(self) -> bool:
+        """False where each of its pods starts by itself."""
+        return self.minimum > 1 or not self.known
+
+    @property
+    def known(self) -> bool:
+        """False while none of it may start: what its pods name is not there."""
+        return self.pod_group is PodGroupIs.NO_MATTER
 
 
 @dataclass(frozen=True, slots=True)

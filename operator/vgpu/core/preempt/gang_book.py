@@ -6,11 +6,12 @@ launcher), or that have succeeded, do their part: so many fewer of the others mu
 starts.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from vgpu.core.facts import Phase, PodFact
 from vgpu.core.preempt.facts import Gang
+from vgpu.core.preempt.pod_groups import GroupKind, PodGroupIs
 from vgpu.core.preempt.uid_index import UidIndex
 from vgpu.core.terms import GroupFact, GroupName, GroupSource
 
@@ -37,9 +38,12 @@ class _Entry:
 
 
 class GangBook:
-    """Mutable, with one owner. Every put and drop answers the members for whom the group's meaning changed."""
+    """Mutable, with one owner. Every put and drop answers the members for whom the group's meaning changed;
+    `changed` is told of those for whom a kind's coming and going changed it."""
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[Iterable[str]], None] = lambda uids: None) -> None:
+        self._changed = changed
+        self._kinds: dict[GroupSource, GroupKind] = {GroupSource.LABEL: GroupKind.ABSENT}
         self._facts: dict[str, GroupFact] = {}
         self._entries: dict[str, _Entry] = {}
         self._members = UidIndex()
@@ -89,6 +93,17 @@ class GangBook:
         if self._facts.pop(key, None) is not None and key in self._entries:
             self._dissolved.add(key)
         return self._settle_key(key)
+
+    def put_kind(self, source: GroupSource, kind: GroupKind) -> None:
+        """The PodGroups of this source stand like this."""
+        if self._kinds.get(source) is not kind:
+            self._kinds[source] = kind
+            entries = [entry for entry in self._entries.values() if entry.name.source is source]
+            self._changed([uid for entry in entries for uid in self._settle(entry)])
+
+    def kind(self, source: GroupSource) -> GroupKind:
+        """How the PodGroups of this source stand; as long as nobody has told, they are unread."""
+        return self._kinds.get(source, GroupKind.UNREAD)
 
     def put_class(self, name: str, priority: int | None) -> Collection[str]:
         """A PriorityClass has this value, None = it is gone."""
@@ -167,12 +182,22 @@ class GangBook:
         said = max(entry.minimums.values(), default=LEAST)
         others = len(self._others.of(key))
         if fact is None:
-            return GroupTerms(Gang(key, max(LEAST, said - others)))
+            group = self._without_fact(entry)
+            # Of a gang that may have a minimum nobody goes singly.
+            return GroupTerms(Gang(key, max(LEAST, said - others), group is PodGroupIs.UNREAD, group))
         priority = fact.priority if fact.priority is not None else self._classes.get(fact.priority_class)
         if fact.minimum is None and entry.name.source is GroupSource.KUBERNETES and not fact.disruption_all:
             return GroupTerms(None, priority)
         minimum = fact.minimum if fact.minimum is not None else said
         return GroupTerms(Gang(key, max(LEAST, minimum - others), fact.disruption_all), priority)
+
+    def _without_fact(self, entry: _Entry) -> PodGroupIs:
+        """How the group's PodGroup stands, which is not known. Where its pods say themselves how many must run,
+        and where the kind is not served, so that nobody could create it, nothing waits for it."""
+        kind = self.kind(entry.name.source)
+        if entry.minimums or kind is GroupKind.ABSENT:
+            return PodGroupIs.NO_MATTER
+        return PodGroupIs.MISSING if kind is GroupKind.READ else PodGroupIs.UNREAD
 
 
 def _needs_no_cards(pod: PodFact) -> bool:

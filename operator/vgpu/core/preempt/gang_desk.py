@@ -14,10 +14,12 @@ from vgpu.core.ledger import Ledger
 from vgpu.core.preempt.facts import Gang, Workload
 from vgpu.core.preempt.gang_book import GangBook
 from vgpu.core.preempt.gang_seats import GangNow
-from vgpu.core.preempt.gang_state import GangState, Rules, gang_state, starts_with, why_not_alone
+from vgpu.core.preempt.gang_state import GangState, Rules, gang_state, may_start, starts_with, why_not_alone
+from vgpu.core.preempt.pod_groups import GroupKind, note_without_kind, refusal_without
 from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.preempt.seating import Member
 from vgpu.core.reasons import Refusal
+from vgpu.core.terms import GroupSource
 
 
 class GangRoster(Protocol):
@@ -62,7 +64,10 @@ class GangDesk:
         return sorted(self._gangs)
 
     def note(self, uid: str) -> str:
-        """Look at this pod anew; hands back the key of the gang that it is of, or was of, "" = none."""
+        """Look at this pod anew; hands back the key of the gang that it is of, or was of, "" = none.
+
+        A gated pod of a group that is no gang has its group's: its gate is to be lifted too.
+        """
         gang = self._roster.gang_of(uid)
         known = self._key_of.get(uid, "")
         if gang is not None and gang.key != known:
@@ -71,7 +76,17 @@ class GangDesk:
         if known:
             self._uids.setdefault(known, set()).add(uid)
             self._refresh(known, gang)
-        return known
+        return known or self._group_of_gated(uid)
+
+    def starting_alone(self, key: str) -> list[PodFact]:
+        """Waiting pods of a group of this key that is no gang."""
+        pods = (self._ledger.pod(uid) for uid in self._roster.members(key) if self._roster.gang_of(uid) is None)
+        return [pod for pod in pods if pod is not None and not pod.node and may_start(pod, self._rules)]
+
+    def _group_of_gated(self, uid: str) -> str:
+        pod = self._ledger.pod(uid)
+        terms = pod.terms if pod is not None and pod.gated and not pod.node else None
+        return terms.group.key if terms is not None and terms.group is not None else ""
 
     def state(self, key: str) -> GangState | None:
         """The gang now; None when it has no pods any more."""
@@ -86,7 +101,7 @@ class GangDesk:
     def state_of(self, uid: str) -> GangState | None:
         """The state of the pod's gang; None for a pod of none, or of one whose pods start one by one."""
         gang = self._roster.gang_of(uid)
-        if gang is None or gang.minimum <= 1:
+        if gang is None or not gang.together:
             return None
         self.note(uid)
         return self.state(gang.key)
@@ -143,10 +158,20 @@ class GangDesk:
         state = self.state_of(pod.uid)
         if state is None:
             return None
-        key = state.gang.key
+        key, gang, group = state.gang.key, state.gang, pod.terms.group if pod.terms is not None else None
+        if group is not None and not gang.known:
+            return refusal_without(group, gang.pod_group)
         sent = self.sent(key)
         uids = sent.uids if sent is not None else frozenset[str]()
         return why_not_alone(state, uids, pod.uid, self._room.get(key))
+
+    def note_on(self, pod: PodFact) -> str:
+        """What is to be said of a pod that names a PodGroup of a kind that is not served; "" = nothing."""
+        group = pod.terms.group if pod.terms is not None else None
+        if group is None or group.source is GroupSource.LABEL or pod.node:
+            return ""
+        absent = self._roster.gangs.kind(group.source) is GroupKind.ABSENT
+        return note_without_kind(group) if absent else ""
 
     def covered(self, state: GangState) -> bool:
         """True while somebody holds cards for a member that waits: room is made for the gang already."""

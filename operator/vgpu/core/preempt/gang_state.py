@@ -43,6 +43,8 @@ class GangState:
     def missing(self) -> int:
         """How many must still be bound, all at once, until the gang may run."""
         minimum = self.gang.minimum
+        if not self.gang.known:
+            return max(1, minimum - len(self.running))
         return max(0, minimum - len(self.running)) if minimum > 1 else 0
 
     @property
@@ -62,8 +64,8 @@ class GangState:
 
     @property
     def complete(self) -> bool:
-        """True when enough pods exist for it to run."""
-        return len(self.waiting) >= self.missing
+        """True when enough pods exist for it to run, and its PodGroup."""
+        return self.gang.known and len(self.waiting) >= self.missing
 
     @property
     def required(self) -> tuple[PodFact, ...]:
@@ -104,7 +106,7 @@ def may_start(pod: PodFact, rules: Rules) -> bool:
 
 def starts_with(state: GangState, uids: Collection[str]) -> bool:
     """True when these members, and those that run, are enough."""
-    return sum(pod.uid in uids for pod in state.waiting) >= state.missing
+    return state.gang.known and sum(pod.uid in uids for pod in state.waiting) >= state.missing
 
 
 def why_not_alone(state: GangState, sent: Collection[str], uid: str, room: int | None = None) -> Refusal | None:

@@ -43,7 +43,8 @@ class Roster:
         self._ledger = ledger
         self._scheduler_name = scheduler_name
         self._book = QueueBook()
-        self._gangs = self.gangs = GangBook()
+        self._dirty: set[str] = set()
+        self._gangs = self.gangs = GangBook(self._dirty.update)
         self._budgets = BudgetBook()
         self._uses = NodeUses()
         self._cards = CardKinds()
@@ -55,7 +56,6 @@ class Roster:
         self._scheduling: dict[str, Scheduling] = {}
         self._indexes = PodIndexes()
         self._bookings = BookingChanges(ledger)
-        self._dirty: set[str] = set()
         self._dirty_nodes: set[str] = set()
         self._revision = 0
 

@@ -14,6 +14,7 @@ from vgpu.core.facts import AssignedContainer, AssignmentSource, CardFact, PodFa
 from vgpu.core.preempt.amounts import held_amounts
 from vgpu.core.preempt.facts import NOTHING, Amounts, QueueFact, StopPolicy, Workload
 from vgpu.core.preempt.gang_book import ALONE, GroupTerms
+from vgpu.core.preempt.pod_groups import PodGroupIs, refusal_without
 from vgpu.core.terms import PodTerms
 from vgpu.core.wanted import plural_s
 
@@ -107,7 +108,7 @@ def _why_not(pod: PodFact, terms: PodTerms, around: Around) -> str:
         return "it is being deleted"
     if not around.ours:
         return f"it names the scheduler {pod.scheduler_name}, and not this operator's; name that in schedulerName"
-    return around.inactive or _queue_stops(around) or _gates_hold(pod, terms)
+    return around.inactive or _queue_stops(around) or _gates_hold(pod, terms) or _group_lacks(terms, around)
 
 
 def _queue_stops(around: Around) -> str:
@@ -117,6 +118,14 @@ def _queue_stops(around: Around) -> str:
         return f"there is no GpuQueue {around.queue}; create it, or let the pod name another"
     policy = around.queue_fact.stop_policy
     return "" if policy is StopPolicy.NONE else f"queue {around.queue} is on {policy}; set its stopPolicy to None"
+
+
+def _group_lacks(terms: PodTerms, around: Around) -> str:
+    gang = around.group.gang
+    if terms.group is None or gang is None or gang.pod_group is not PodGroupIs.MISSING:
+        return ""
+    refusal = refusal_without(terms.group, gang.pod_group)
+    return refusal.message if refusal is not None else ""
 
 
 def _gates_hold(pod: PodFact, terms: PodTerms) -> str:
