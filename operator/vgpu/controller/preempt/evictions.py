@@ -44,8 +44,9 @@ class EvictionWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Evict `pod` on `node`. `orderer`: NS/NAME of the plan, or who else wants it; `still` is asked before the
-    call: must it be carried out as things stand? `tell` is begun with the first call, and may not raise.
+    """Evict `pod` on `node`. `orderer`: NS/NAME of the plan, or who else wants it, with `plan`, the plan's uid: of
+    one name there may be several, one after another. `still` is asked before the call: must it be carried out as
+    things stand? `tell` is begun with the first call, and may not raise.
     `over` is asked in its place once a call has had no answer: does nobody need to know any more? None = when it
     is not to be carried out any more. `victim`: the pod as it stood; by the answer its object may be gone."""
 
@@ -57,6 +58,12 @@ class Order:
     tell: Callable[[], Coroutine[Any, Any, None]]
     over: Callable[[], bool] | None = None
     victim: Workload | None = None
+    plan: str = ""
+
+    @property
+    def by(self) -> tuple[str, str]:
+        """Whose order it is: of two plans of one name, which one's."""
+        return self.orderer, self.plan
 
     def is_over(self) -> bool:
         """True when its outcome concerns nobody any more."""
@@ -108,9 +115,9 @@ class Evictions:
         """Carry the order out, unless its pod was evicted or is being evicted already."""
         uid = order.pod.uid
         asked = self._asked.get(uid)
-        if asked is None or (asked.order.orderer != order.orderer and uid not in self._jobs and not asked.leaving):
+        if asked is None or (asked.order.by != order.by and uid not in self._jobs and not asked.leaving):
             asked = self._asked[uid] = Asked(order)
-        if asked.order.orderer != order.orderer or asked.accepted:
+        if asked.order.by != order.by or asked.accepted:
             return
         asked.wanted = True
         if asked.retry_seconds <= self._parts.unix_seconds():
@@ -125,6 +132,11 @@ class Evictions:
     def get(self, uid: str) -> Asked | None:
         """What became of the order for this uid."""
         return self._asked.get(uid)
+
+    def of_plan(self, plan: str, uid: str) -> Asked | None:
+        """What became of the order of this plan (its uid) for this pod; what another one was told says nothing."""
+        asked = self._asked.get(uid)
+        return asked if asked is not None and asked.order.plan == plan else None
 
     def leaving(self, uid: str) -> bool:
         """True when this process has evicted the pod, or may have."""

@@ -45,6 +45,7 @@ class PlanKeeper:
         self._last: dict[str, Step] = {}
         self._taken_over: dict[str, str] = {}
         self._evicted: dict[str, set[str]] = {}
+        self._uids: dict[str, str] = {}
         self._swaps = SwapLog()
 
     def swaps(self) -> tuple[Swap, ...]:
@@ -63,7 +64,7 @@ class PlanKeeper:
     def start_over(self) -> None:
         """This process begins to lead: only what the API server holds counts. Who was evicted by another process
         and is still there leaves for its plan; whether that process told him nobody knows."""
-        for kept in (self._last, self._taken_over, self._evicted):
+        for kept in (self._last, self._taken_over, self._evicted, self._uids):
             kept.clear()
         for plan in self._parts.book.all():
             for victim in plan.victims:
@@ -80,6 +81,7 @@ class PlanKeeper:
         if plan is None:
             self._forget(name)
             return
+        self._forget_former(plan)
         self._note_leaving(plan)
         step = self._next(plan)
         end = next((action for action in step.actions if isinstance(action, End)), None)
@@ -97,13 +99,16 @@ class PlanKeeper:
     def take_over(self, plans: Iterable[str], by: str) -> None:
         """End these plans of lower rank: the plan `by` takes their cards."""
         for name in plans:
-            self._taken_over[name] = by
-            self.step(name)
+            plan = self._parts.book.living(name)
+            if plan is not None:
+                self._forget_former(plan)
+                self._taken_over[name] = by
+                self.step(name)
 
     def accepted(self, order: Order) -> None:
         """The API accepted the eviction: its pod is leaving, before any event shows it."""
         uid, parts = order.pod.uid, self._parts
-        victim, plan = parts.roster.workloads.get(uid, order.victim), parts.book.living(order.orderer)
+        victim, plan = parts.roster.workloads.get(uid, order.victim), self._living(*order.by)
         if victim is not None:
             parts.metrics.evicted(victim, order.rule, parts.wall.now_seconds())
         if plan is not None:
@@ -163,8 +168,8 @@ class PlanKeeper:
                 await self._parts.told.now(event)
 
         name = key_of(plan)
-        still, over = partial(self._must_go, name, pod.uid), partial(self._is_over, name)
-        return Order(name, pod, victim.node, plan.rule, still, tell, over, stands)
+        still, over = partial(self._must_go, name, plan.uid, pod.uid), partial(self._is_over, name, plan.uid)
+        return Order(name, pod, victim.node, plan.rule, still, tell, over, stands, plan.uid)
 
     def _victim_event(self, plan: PlanFact, uid: str) -> EventWrite | None:
         """What a victim that is still known is told."""
@@ -181,12 +186,17 @@ class PlanKeeper:
         held = pod.assignment.containers if pod is not None and pod.assignment is not None else ()
         return list(dict.fromkeys(card.uuid for container in held for card in container.cards))
 
-    def _is_over(self, name: str) -> bool:
-        return self._parts.book.living(name) is None
-
-    def _must_go(self, name: str, uid: str) -> bool:
-        """Whether the plan wants this victim evicted as things stand now."""
+    def _living(self, name: str, plan_uid: str) -> PlanFact | None:
+        """Just this plan, unless it is over: another may have its name by now."""
         plan = self._parts.book.living(name)
+        return plan if plan is not None and plan.uid == plan_uid else None
+
+    def _is_over(self, name: str, plan_uid: str) -> bool:
+        return self._living(name, plan_uid) is None
+
+    def _must_go(self, name: str, plan_uid: str, uid: str) -> bool:
+        """Whether the plan wants this victim evicted as things stand now."""
+        plan = self._living(name, plan_uid)
         return plan is not None and Evict(uid) in self._next(plan).actions
 
     def _advance(self, plan: PlanFact, action: Advance) -> None:
@@ -286,6 +296,13 @@ class PlanKeeper:
         pod = self._parts.ledger.pod(uid)
         return pod is not None and (pod.terminating or self._parts.evictions.leaving(uid))
 
+    def _forget_former(self, plan: PlanFact) -> None:
+        """What was learnt about a plan says nothing about the next one of its name."""
+        name = key_of(plan)
+        if self._uids.get(name) != plan.uid:
+            self._forget(name)
+            self._uids[name] = plan.uid
+
     def _forget(self, name: str) -> None:
-        for kept in (self._last, self._taken_over, self._evicted):
+        for kept in (self._last, self._taken_over, self._evicted, self._uids):
             kept.pop(name, None)

@@ -200,6 +200,8 @@ class PlanBook:
         known = self._plans.get(plan)
         if known is not None and known.uid == fact.uid:
             fact = self._forward(known, fact)
+        elif known is not None:
+            self._forget_learnt(plan)
         if fact == known:
             return
         self._store(fact)
@@ -233,9 +235,13 @@ class PlanBook:
             with one_object("plans", plan):
                 listener.plan_changed(plan, None)
 
-    def _stop_holding(self, plan: str) -> None:
+    def _forget_learnt(self, plan: str) -> None:
+        """What was learnt of the plan of this name; the next one of that name is another."""
         for kept in (self._spared, self._given_up, self._successors):
             kept.pop(plan, None)
+
+    def _stop_holding(self, plan: str) -> None:
+        self._forget_learnt(plan)
         if plan not in self._creating:
             self._holds.drop(plan)
 

@@ -71,9 +71,9 @@ class PlanObjects:
 
     def say(self, plan: PlanFact, waits_for: str) -> None:
         """Let the plan's status say what `plan` does, and whether its gang runs in part."""
-        partial, name = self._partial_of(plan), key_of(plan)
-        if partial or plan.partial or name in self._said_partial:
-            self._said_partial[name] = partial.message if partial else ""
+        partial = self._partial_of(plan)
+        if partial or plan.partial or plan.uid in self._said_partial:
+            self._said_partial[plan.uid] = partial.message if partial else ""
         status = preemption_status(
             plan.phase,
             waits_for=waits_for,
@@ -95,13 +95,13 @@ class PlanObjects:
 
     def denies_partial(self, plan: PlanFact) -> bool:
         """True when the plan's object says otherwise than it is how its gang runs in part."""
-        said, partial = self._said_partial.get(key_of(plan), plan.partial), self._partial_of(plan)
+        said, partial = self._said_partial.get(plan.uid, plan.partial), self._partial_of(plan)
         return said != (partial.message if partial else "")
 
     def finish(self, ended: PlanFact, end: End) -> None:
         """The plan is over, and its object says so while it carries debts; it is deleted by who settles them. One
         that was taken over says so in any case: the plan that takes its cards waits for that word."""
-        self._said_partial.pop(key_of(ended), None)
+        self._said_partial.pop(ended.uid, None)
         if not ended.debts and end.reason is not PlanEnd.TAKEN_OVER:
             self._words.pop(key_of(ended), None)
             return

@@ -140,7 +140,7 @@ class PlanWorlds:
         self, plan: PlanFact, victim: Victim, units: Mapping[str, str], objections: Mapping[str, str]
     ) -> VictimState:
         pod, asked = self._parts.ledger.pod(victim.uid), self._parts.evictions.get(victim.uid)
-        ours = asked if asked is not None and asked.order.orderer == key_of(plan) else None
+        ours = self._parts.evictions.of_plan(plan.uid, victim.uid)
         return VictimState(
             victim.uid,
             gone=pod is None or pod.ended or not pod.node,
