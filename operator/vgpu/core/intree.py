@@ -18,11 +18,11 @@ def obstacle(node: NodeFact, pod: Scheduling) -> str:
     taint = _untolerated(node, pod.tolerations)
     if taint is not None:
         return f"the taint {taint.key} is not tolerated"
-    if pod.node_selector or pod.required_terms:
+    if not pod.node_selector <= node.labels:
+        return "its labels do not match the node selector"
+    if pod.required_terms:
         labels = {**dict(node.labels), FIELD_NAME: node.name}
-        if any(labels.get(key) != value for key, value in pod.node_selector):
-            return "its labels do not match the node selector"
-        if pod.required_terms and not any(_term_matches(term, labels) for term in pod.required_terms):
+        if not any(_term_matches(term, labels) for term in pod.required_terms):
             return "it does not match the required node affinity"
     if pod.cpu_millicores > node.cpu_millicores or pod.memory_mib > node.memory_mib or node.pods < 1:
         return "its allocatable CPU, memory or pods are less than the pod asks for"

@@ -5,7 +5,7 @@ was last asked. One owner calls it; no clock, no I/O, no Kubernetes JSON. A fact
 nothing: no version, no recount. Pods count by spec.nodeName and uid, whatever becomes of Node and inventory.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from vgpu.core.booking import Booking
@@ -24,13 +24,14 @@ __all__ = ["Booking", "Changes", "Ledger", "Placement"]
 
 
 class Ledger:
-    """See the module. `recounts` rises with each recount of a node; `plans` is what plans hold in *later*."""
+    """`recounts` rises with each recount; `plans`: what plans hold in *later*; `node_facts`: every Node, live."""
 
     def __init__(self, limits: GateLimits | None = None) -> None:
         self.recounts = 0
         self._limits = limits or GateLimits()
         self._log = ChangeLog()
         self._nodes: dict[str, NodeFact] = {}
+        self.node_facts: Mapping[str, NodeFact] = self._nodes
         self._inventories: dict[str, InventoryFact] = {}
         self._pods: dict[str, PodFact] = {}
         self._by_name: dict[tuple[str, str], str] = {}

@@ -10,6 +10,7 @@ from vgpu.core.facts import (
     AssignmentFact,
     AssignmentSource,
     InventoryFact,
+    NodeFact,
     Phase,
     PodFact,
     Scheduling,
@@ -32,6 +33,7 @@ REQUESTS = (make_request(want(1, 8_000)), make_request(want(2)), make_request(wa
 class Truth:
     """All objects that there are."""
 
+    nodes: dict[str, NodeFact] = field(default_factory=dict)
     pods: dict[str, PodFact] = field(default_factory=dict)
     inventories: dict[str, InventoryFact] = field(default_factory=dict)
     queues: dict[str, QueueFact] = field(default_factory=dict)
@@ -53,9 +55,13 @@ class Told:
         self.ledger = Ledger()
         self.roster = Roster(self.ledger)
         for name in NODES:
-            self.ledger.put_node(make_node(name, cpu_millicores=64_000))
+            self.put_node(make_node(name, cpu_millicores=64_000, memory_mib=64_000, pods=110))
         if truth is not None:
             _tell(self, truth)
+
+    def put_node(self, fact: NodeFact) -> None:
+        self.truth.nodes[fact.name] = fact
+        self.ledger.put_node(fact)
 
     def put_pod(self, pod: PodFact) -> None:
         self.truth.pods[pod.uid] = pod
@@ -138,6 +144,8 @@ class Told:
 
 def _tell(it: Told, truth: Truth) -> None:
     """The truth as events, in an order of no meaning."""
+    for node in truth.nodes.values():
+        it.put_node(node)
     for key, pod in truth.pods.items():
         it.put_pod(pod)
         if key in truth.bookings:
@@ -170,7 +178,8 @@ def assigned(node: str, *cards: AssignedCard) -> AssignmentFact:
 def random_pod(random: Random, uid: str) -> PodFact:
     """A waiting pod, with or without GPUs."""
     gpus = random.random() < 0.8
-    scheduling = Scheduling(cpu_millicores=random.choice((100, 200)), memory_mib=10)
+    selector = random.choice((frozenset[tuple[str, str]](), frozenset({("zone", random.choice("ab"))})))
+    scheduling = Scheduling(selector, cpu_millicores=random.choice((100, 200)), memory_mib=10)
     if not gpus:
         return PodFact(uid, "team", uid, node=random.choice(NODES), scheduling=scheduling)
     gates = random.choice((frozenset[str](), frozenset({"vgpu.dev/gang"}), frozenset({"other"})))
@@ -200,7 +209,7 @@ def random_pod(random: Random, uid: str) -> PodFact:
 
 def random_event(random: Random, it: Told) -> None:
     """One thing that may happen."""
-    events = (*[_pod_event] * 5, _own_event, _card_event, _queue_event, _group_event, _budget_event)
+    events = (*[_pod_event] * 5, _own_event, _card_event, _node_event, _queue_event, _group_event, _budget_event)
     random.choice(events)(random, it)
 
 
@@ -250,6 +259,12 @@ def _card_event(random: Random, it: Told) -> None:
     memory_mib = random.choice((24_000, 40_000, 80_000))
     cards = [make_card(f"GPU-{i}", i, memory_mib=memory_mib) for i in range(random.choice((1, 2)))]
     it.put_inventory(make_inventory(cards, node, slot_resource=SLOTS))
+
+
+def _node_event(random: Random, it: Told) -> None:
+    known = it.truth.nodes[random.choice(NODES)]
+    labels = frozenset({("zone", random.choice("ab"))}) if random.random() < 0.7 else frozenset[tuple[str, str]]()
+    it.put_node(replace(known, labels=labels, unschedulable=random.random() < 0.3))
 
 
 def _queue_event(random: Random, it: Told) -> None:

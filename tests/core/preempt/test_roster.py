@@ -61,6 +61,8 @@ def test_the_roster_is_the_one_built_from_nothing() -> None:
         ("gang_book.GangBook.put_class", ()),
         ("node_uses.NodeUses.drop", None),
         ("uid_index.UidIndex.of", ()),
+        ("homes.Homes.take_moved", set()),
+        ("homes.Homes._renew", None),
     ],
 )
 def test_what_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch, rule: str, answer: Any) -> None:

@@ -19,13 +19,13 @@ from vgpu.core.preempt.facts import NodeReservation, Victim, Workload
 from vgpu.core.preempt.gang_search import search_gang
 from vgpu.core.preempt.pool import Pool, pool_for
 from vgpu.core.preempt.problem import Unit
-from vgpu.core.preempt.protection import No
+from vgpu.core.preempt.protection import No, no
 from vgpu.core.preempt.questions import Questions
 from vgpu.core.preempt.queues import over_capability
 from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.preempt.seating import Member
 from vgpu.core.preempt.takeover import losers
-from vgpu.core.reasons import Refusal
+from vgpu.core.reasons import Reason, Refusal
 from vgpu.core.recount import reservations_of
 
 WITHOUT_EVICTION = "room without eviction"
@@ -79,6 +79,9 @@ def choose(
 ) -> Plan | No:
     """The least eviction out of the pool, or why none makes room. Many equal pods, one after another, may share a
     pool and a cache."""
+    nowhere = next((pod.nowhere_why for pod in preemptors if pod.nowhere_why), "")
+    if nowhere:
+        return no(Reason.OTHER_FILTERS, nowhere)
     refusal = _own_queue_refuses(world, preemptors, pool)
     if refusal is not None:
         return No(refusal, pool.candidates.until_seconds)

@@ -51,10 +51,10 @@ def entitled_in(queue: QueueFact, members: Iterable[Workload]) -> frozenset[str]
 
 def counts(workload: Workload, queue: QueueFact) -> bool:
     """True for those whom the walk looks at: a pod that is being deleted has no future to be entitled to, and one
-    that waits in a stopped queue neither."""
+    that waits in a stopped queue, or for a node that there is not, neither."""
     if workload.running:
         return not workload.terminating
-    return workload.active and queue.stop_policy is StopPolicy.NONE
+    return workload.active and not workload.nowhere_why and queue.stop_policy is StopPolicy.NONE
 
 
 def may_take(claim: Amounts, left: Limits) -> bool:

@@ -177,6 +177,8 @@ class Workload:
     active: bool = True
     inactive_why: str = ""
     """Why it is not active, and what to do."""
+    nowhere_why: str = ""
+    """It waits, and why no node would take it whoever left; "" = one would."""
     preempt_never: bool = False
     """preemptionPolicy Never: it may wait and may not evict."""
     started_seconds: int | None = None

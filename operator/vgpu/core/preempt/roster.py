@@ -18,6 +18,7 @@ from vgpu.core.preempt.eligible import Standing
 from vgpu.core.preempt.facts import Amounts, Gang, QueueFact, Workload
 from vgpu.core.preempt.feasible import NodeUse
 from vgpu.core.preempt.gang_book import GangBook
+from vgpu.core.preempt.homes import Homes
 from vgpu.core.preempt.node_uses import NodeUses
 from vgpu.core.preempt.pod_indexes import BookingChanges, PodIndexes
 from vgpu.core.preempt.pod_marks import PodMarks
@@ -48,6 +49,7 @@ class Roster:
         self._budgets = BudgetBook()
         self._uses = NodeUses()
         self._cards = CardKinds()
+        self._homes = Homes(ledger, self._cards)
         self._names = QueueNames()
         self._marks = PodMarks()
         self._snapshots = Snapshots(ledger, self._uses)
@@ -244,14 +246,10 @@ class Roster:
     def _settle(self) -> None:
         """Work out everything that was marked."""
         self._dirty |= self._bookings.take()
-        for node in self._dirty_nodes:
-            view = self._ledger.view(node)
-            cards = view.inventory.cards if view is not None and view.inventory is not None else ()
-            everyone = self._workloads if self._cards.put(node, cards) else ()
+        while self._dirty_nodes:
+            everyone = self._workloads if self._homes.cards_changed(node := self._dirty_nodes.pop()) else ()
             self._dirty.update(everyone, self._indexes.on_node.of(node))
-        self._dirty_nodes.clear()
-        if self._cards.take_layouts_moved():
-            self._dirty.update(pod.uid for pod in self._ledger.pending())
+        self._dirty |= self._homes.take_moved()
         while self._dirty:
             self._work_out(self._dirty.pop())
 
@@ -283,6 +281,7 @@ class Roster:
             booking=booking,
             group=self._gangs.terms(pod.uid),
             inactive=self._marks.inactive.get(pod.uid, "") or self._cards.too_large(pod.request),
+            nowhere=self._homes.why_nowhere(pod, waits=not pod.node and booking is None),
             evicted=pod.uid in self._marks.evicted,
             evictions=self._marks.evictions_of(pod.uid, terms.owner.uid),
             ours=self._scheduler_name in ("", pod.scheduler_name),
@@ -293,6 +292,7 @@ class Roster:
         self._dirty.discard(uid)
         self._budgets.drop_pod(uid)
         self._indexes.drop(uid)
+        self._homes.drop(uid)
         self._names.drop(uid)
         if self._workloads.pop(uid, None) is not None:
             self._scheduling.pop(uid, None)

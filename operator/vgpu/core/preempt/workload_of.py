@@ -25,8 +25,8 @@ _UNSAID = PodTerms()
 class Around:
     """What a pod's workload depends on beside the pod. `cards`: of the node that it is on, by name; `claim` None:
     no card of the cluster can take it. `queue_fact` None: there is no such queue. `inactive`: why it could not be
-    scheduled now, as others found out, and what to do, or "". `evicted`: its eviction was accepted. `ours`: it is
-    our scheduler's.
+    scheduled now, as others found out, and what to do, or "". `nowhere`: why no node would take it whoever left,
+    or "". `evicted`: its eviction was accepted. `ours`: it is our scheduler's.
     """
 
     queue: str
@@ -36,6 +36,7 @@ class Around:
     booking: Booking | None = None
     group: GroupTerms = ALONE
     inactive: str = ""
+    nowhere: str = ""
     evicted: bool = False
     evictions: int = 0
     ours: bool = True
@@ -71,6 +72,7 @@ def workload_of(pod: PodFact, around: Around) -> Workload:
         terminating=pod.terminating or around.evicted,
         active=running or not why,
         inactive_why="" if running else why,
+        nowhere_why="" if running else around.nowhere,
         preempt_never=terms.preempt_never,
         started_seconds=terms.started_seconds,
         checkpoint_seconds=terms.checkpoint_seconds,
