@@ -186,12 +186,17 @@ BAD = {
     "cards in GiB": (
         QUEUES,
         make_queue(deserved={"cards": "4Gi"}),
-        "cards must be a number of cards such as 4, 0.5 or 250m",
+        "cards must be a number of cards such as 4, 250m or '0.5', a fraction in quotes",
     ),
     "negative cards": (
         QUEUES,
         make_queue(deserved={"cards": -4}),
-        "cards must be a number of cards such as 4, 0.5 or 250m",
+        "cards must be a number of cards such as 4, 250m or '0.5', a fraction in quotes",
+    ),
+    "a fraction without quotes": (
+        QUEUES,
+        make_queue(deserved={"cards": 0.5}),
+        "spec.deserved.cards in body must be of type integer,string",
     ),
     "negative memory": (
         QUEUES,
@@ -255,7 +260,7 @@ BAD = {
 def test_kubectl_explains_how_cards_are_written(clean_cluster: Cluster) -> None:
     """kubectl refuses a map as unknown fields before the schema is asked; here is where one looks then."""
     printed = " ".join(clean_cluster.kubectl("explain", "gpuqueues.spec.deserved.cards").split())
-    assert "such as 4, 0.5 or 250m (a quarter), not as a map" in printed
+    assert "such as 4, 250m (a quarter) or '0.5' (in quotes: without them it is refused), not as a map" in printed
 
 
 @pytest.mark.parametrize(("path", "body", "want"), BAD.values(), ids=BAD.keys())

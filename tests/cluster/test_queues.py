@@ -76,7 +76,8 @@ def test_kubectl_shows_what_pods_use_and_nothing_is_written_while_nothing_change
     start = stage.position()
     stage.create(*(in_queue(f"p{i}", "team", CARD_MIB // 2) for i in range(3)))
     stage.wait_bound("p0", "p1", "p2")
-    shows(stage, "team", DESERVED="1", USED="1.5", BORROWED="0.5", PENDING="0", STATE="Active")
+    shows(stage, "team", DESERVED="1", CAPABILITY="", USED="1.5", PENDING="0", STATE="Active")
+    shows(stage, "team", ENTITLED="1", BORROWED="0.5")
     stage.cluster.wait_until(lambda: stage.used_slots() == 3, "the inventories to show the pods")
     time.sleep(IDLE_SECONDS)
     written = [line for line in stage.writes(start) if "gpuqueues/status" in line]

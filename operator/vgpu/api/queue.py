@@ -22,7 +22,7 @@ from vgpu.core.preempt.facts import (
 )
 
 CARDS_PATTERN = r"^([0-9]{1,6}([.][0-9]{1,3})?|[0-9]{1,9}m)$"
-CARDS_MESSAGE = "cards must be a number of cards such as 4, 0.5 or 250m"
+CARDS_MESSAGE = "cards must be a number of cards such as 4, 250m or '0.5', a fraction in quotes"
 DURATION_PATTERN = r"^([0-9]{1,6}[hms]){1,3}$"
 DURATION_MESSAGE = "must be a duration of hours, minutes and seconds such as 90s, 5m or 1h30m, without spaces"
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
@@ -53,7 +53,8 @@ class Amounts(ApiModel):
 
     cards: Annotated[str, Field(pattern=CARDS_PATTERN)] | None = Field(
         None,
-        description="number of cards, written as one value such as 4, 0.5 or 250m (a quarter), not as a map",
+        description="number of cards, written as one value such as 4, 250m (a quarter) or '0.5' (in quotes: "
+        "without them it is refused), not as a map",
         json_schema_extra={
             "x-kubernetes-int-or-string": True,
             "maxLength": 10,

@@ -17,7 +17,9 @@ from vgpu.core.preempt.decision_world import Avoid, DecisionWorld
 from vgpu.core.preempt.facts import Amounts, Gang, Limits, QueueFact, Workload
 from vgpu.core.preempt.feasible import NodeUse
 from vgpu.core.preempt.pool import pool_for
+from vgpu.core.preempt.problem import Need
 from vgpu.core.preempt.protection import No
+from vgpu.core.preempt.quotas import capability_needs
 from vgpu.core.preempt.rank import Rank
 from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.reasons import Reason
@@ -321,6 +323,17 @@ def test_a_queue_over_its_capability_evicts_nobody() -> None:
         )
     )
     assert no.reason is Reason.QUEUE_CAPABILITY
+
+
+def test_what_a_capability_lacks_is_said_in_cards_and_under_its_own_reason() -> None:
+    queue = make_queue("q", 4, capability=Limits(cards_thousandths=1500))
+    standing = stand([queue], running("mine"))
+    (short,) = capability_needs(standing, "q", Amounts(1000), ())
+    refusal = short.refusal(1, short.missing(1))
+    assert refusal.reason is Reason.QUEUE_CAPABILITY
+    assert refusal.message == "cards within the capability of queue q: 1 wanted, 0.5 too few"
+    cpu = Need("CPU millicores", 500, 100).refusal(2, 900)
+    assert (cpu.reason, cpu.message) == (Reason.OTHER_FILTERS, "CPU millicores: 1000 wanted, 900 too few")
 
 
 def test_a_waiting_only_pod_evicts_nobody() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from vgpu.core.gate import allocatable_slots
 from vgpu.core.placement import Placement, place
+from vgpu.core.preempt.limits import cards_words
 from vgpu.core.reasons import Reason, Refusal
 from vgpu.core.recount import reservations_of
 from vgpu.core.request import PodRequest
@@ -51,16 +52,24 @@ class Allowance:
 @dataclass(frozen=True, slots=True)
 class Need:
     """Something beyond cards that each pod placed here needs `wanted` of, such as CPU: `free` is there, and
-    evicting a pod gives what `freed` says by uid (each uid once)."""
+    evicting a pod gives what `freed` says by uid (each uid once). `what` names it among the node's needs;
+    `reason`: of a "no" where it is short; `thousandths`: so it is counted, and people read wholes."""
 
     what: str
     wanted: int
     free: int
     freed: tuple[tuple[str, int], ...] = ()
+    reason: Reason = Reason.OTHER_FILTERS
+    thousandths: bool = False
 
     def missing(self, copies: int, gone: Collection[str] = ()) -> int:
         """What is still lacking for so many pods when those are gone; 0 or less = nothing."""
         return self.wanted * copies - self.free - sum(amount for uid, amount in self.freed if uid in gone)
+
+    def refusal(self, copies: int, missing: int) -> Refusal:
+        """That so much is lacking for so many pods."""
+        say = cards_words if self.thousandths else str
+        return Refusal(self.reason, f"{self.what}: {say(self.wanted * copies)} wanted, {say(missing)} too few")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +119,7 @@ class NodeProblem:
         for need in self.needs:
             missing = need.missing(self.copies, gone)
             if missing > 0:
-                return Refusal(Reason.OTHER_FILTERS, f"{need.what}: {need.wanted} wanted, {missing} too few")
+                return need.refusal(self.copies, missing)
         request = self.request
         if self.copies > 1:
             request = replace(request, containers=request.containers * self.copies)

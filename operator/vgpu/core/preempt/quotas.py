@@ -11,6 +11,7 @@ from vgpu.core.preempt.eligible import Standing
 from vgpu.core.preempt.facts import Amounts, Limits, Workload
 from vgpu.core.preempt.problem import Allowance, Need
 from vgpu.core.preempt.victims import guarantee_keys
+from vgpu.core.reasons import Reason
 
 _EVERY = Amounts(1, 1, 1)
 
@@ -49,11 +50,13 @@ def capability_needs(
         if most is None or not more or used[place] + more <= most:
             continue
         freed = tuple((victim.uid, _dimensions(victim.amounts)[place]) for victim in own)
-        needs.append(Need(f"capability of queue {own_queue} in {name}", more, most - used[place], freed))
+        what, left = f"{name} within the capability of queue {own_queue}", most - used[place]
+        needs.append(Need(what, more, left, freed, Reason.QUEUE_CAPABILITY, thousandths=name == _CARDS))
     return tuple(needs)
 
 
-_NAMES = ("thousandths of cards", "MiB", "cores")
+_CARDS = "cards"
+_NAMES = (_CARDS, "MiB", "cores")
 
 
 def _dimensions(amounts: Amounts) -> tuple[int, int, int]:
