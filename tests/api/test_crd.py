@@ -94,7 +94,7 @@ def test_a_plan_shows_its_nodes_and_whether_its_gang_is_bound_in_part() -> None:
     assert columns["Partial"].path == '.status.conditions[?(@.type=="Partial")].status'
     assert columns["Why partial"].path == '.status.conditions[?(@.type=="Partial")].message'
     assert [name for name, column in columns.items() if not column.priority] == [
-        "Owner", "Phase", "Victims", "Waits for", "Rule", "Partial", "Age",
+        "Owner", "Phase", "Victims", "Rule", "Partial", "Age",
     ]  # fmt: skip
 
 

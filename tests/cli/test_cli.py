@@ -289,6 +289,29 @@ def test_plans_show_who_waits_for_whom_and_what_must_come_back(server: Server, k
     assert "What is still owed is not known: " in text, "the operator has no such page"
 
 
+def test_plans_show_what_they_wait_for_now_where_the_operator_tells(server: Server, kubeconfig: Path) -> None:
+    """What stands in their status was written once."""
+    plans = [indebted("h-1"), indebted("h-2"), indebted("h-3")]
+    plans[0]["status"] = {"phase": "Draining", "waitsFor": "team/gone to end"}
+    del plans[1]["status"]
+    plans[2]["status"] = {"phase": "Closed", "waitsFor": "team/gone to end"}
+    server.answers[f"/apis/{names.API_VERSION}/{names.PREEMPTION_PLURAL}"] = (200, {"items": plans})
+    waits = {"team/h-1": "1 more member of the gang", "team/h-2": "team/l to be asked to go"}
+    server.answers[f"{POD_PROXY}/debts"] = (200, {"leading": True, "debts": [], "waits": waits})
+    code, text = run(kubeconfig, "plans")
+    assert code == 0, text
+    row = {line.split()[0]: line for line in text.splitlines() if line.startswith("team/h-")}
+    assert waits["team/h-1"] in row["team/h-1"]
+    assert waits["team/h-2"] in row["team/h-2"]
+    assert "gone" not in text
+    code, text = run(kubeconfig, "plans", "-o", "json")
+    assert [plan.get("status", {}).get("waitsForNow") for plan in json.loads(text)] == [*waits.values(), None]
+    del server.answers[f"{POD_PROXY}/debts"]
+    code, text = run(kubeconfig, "plans")
+    assert "WAITS FOR is what plans said last" in text
+    assert text.count("team/gone to end") == 1
+
+
 def indebted(name: str, **pods: int) -> dict[str, Any]:
     """A plan that is over, and what each workload has lost to it."""
     reservation = {"uid": "u", "node": "n1", "card": "GPU-0", "slots": 1, "memoryMiB": 1, "cores": 0}

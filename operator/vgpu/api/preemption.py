@@ -120,7 +120,9 @@ class PreemptionStatus(ApiModel):
     """Written by the operator alone."""
 
     phase: Phase = Phase.PLANNED
-    waits_for: Text = Field("", description="the victims that are still there, for people to read")
+    waits_for: Text = Field(
+        "", description="what it waited for when this was written, for people to read; kubectl vgpu plans: for now"
+    )
     evictions_sent: Annotated[tuple[Uid, ...], Field(max_length=4096)] = Field(
         (), description="uids of victims asked to go", json_schema_extra={"x-kubernetes-list-type": "set"}
     )

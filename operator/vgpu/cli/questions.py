@@ -11,6 +11,7 @@ from vgpu.api.preemption import GpuPreemption
 from vgpu.api.queue import GpuQueue
 from vgpu.cli.asking import Asking, Question
 from vgpu.cli.manifests import Manifest, pods_of
+from vgpu.core.preempt.plan_step import OVER
 from vgpu.errors import ApiRefused, ConfigurationError, VgpuError
 from vgpu.report.objects import Owed
 
@@ -52,19 +53,20 @@ async def plans(asking: Asking, namespace: str) -> list[GpuPreemption]:
 
 
 async def owed(asking: Asking, plans: Iterable[GpuPreemption]) -> Owed:
-    """What is still owed for these plans. Only the operator knows: the plans say what was lost. Where it cannot be
-    asked, all else is shown."""
-    if not any(plan.status is not None and plan.status.debts for plan in plans):
+    """What is still owed for these plans, and what they wait for now. Only the operator knows: the plans say what
+    was lost. Where it cannot be asked, all else is shown."""
+    if all(plan.status is not None and plan.status.phase in OVER and not plan.status.debts for plan in plans):
         return Owed({})
     try:
         answer = _document(await asking.operator(Question("/debts")))
         pods = {(debt["plan"], debt["uid"]): int(debt["pods"]) for debt in answer["debts"]}
+        waits = {str(plan): str(what) for plan, what in answer.get("waits", {}).items()}
     except VgpuError as error:
         return Owed(note=f"What is still owed is not known: {error}")
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return Owed(note="What is still owed is not known: the operator answers otherwise; is it of this version?")
     follows = "A replica that does not lead has answered: fewer may be owed." if not answer.get("leading") else ""
-    return Owed(pods, follows)
+    return Owed(pods, follows, waits)
 
 
 async def queues(asking: Asking) -> list[GpuQueue]:

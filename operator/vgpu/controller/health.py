@@ -27,7 +27,7 @@ LIMITS = Limits(shutdown_seconds=0.5)
 INDEX = """\
 /explain?pod=NAMESPACE/NAME  why a GPU pod waits, per node and card; &output=text for a terminal
 /what-if?pod=NAMESPACE/NAME  who would be evicted for it, and why; POST a pod's manifest as JSON: the same for it
-/debts                       what evicted work must still come back, plan by plan
+/debts                       what evicted work must still come back, plan by plan; what plans wait for now
 /nodes                       the nodes that are known here
 /nodes/NAME                  one node: its cards and who holds them
 /metrics                     for Prometheus

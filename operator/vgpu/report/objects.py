@@ -1,12 +1,13 @@
 """GpuPreemptions and GpuQueues, as the API server lists them, as tables; with what the operator says is owed."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vgpu.api.preemption import ENDED, PARTIAL, GpuPreemption
 from vgpu.api.queue import Amounts, GpuQueue, QueueStatus
 from vgpu.core.preempt.facts import PlanPhase
+from vgpu.core.preempt.plan_step import OVER
 from vgpu.report.sections import Section
 
 NAMED = 2
@@ -15,11 +16,20 @@ UNKNOWN = "?"
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """What is still owed: pods by plan (NS/NAME) and uid of the workload; None = nobody knows. `note`: what is to
-    be known of that."""
+    """What only the operator knows of plans (NS/NAME). Still owed: pods by plan and uid of the workload; None =
+    nobody knows. `note`: what is to be known of that. `waits`: what each plan waits for now; of one that is not
+    in it only what its object said once is known."""
 
     pods: Mapping[tuple[str, str], int] | None = None
     note: str = ""
+    waits: Mapping[str, str] = field(default_factory=dict)
+
+    def waits_for(self, plan: GpuPreemption) -> str:
+        """What this plan waits for; "" for one that is over."""
+        status = plan.status
+        if status is not None and status.phase in OVER:
+            return ""
+        return self.waits.get(_name(plan), status.waits_for if status is not None else "")
 
     def words(self, plan: str, uid: str) -> str:
         """How many pods this plan owes to this workload."""
@@ -29,9 +39,11 @@ class Owed:
 def plan_sections(plans: Iterable[GpuPreemption], owed: Owed) -> list[Section]:
     """One table of plans, those that wait first, and one of what must come back."""
     ordered = sorted(plans, key=lambda plan: (plan.status is not None and bool(plan.status.debts), _name(plan)))
-    rows = tuple(_plan_row(plan) for plan in ordered)
+    rows = tuple(_plan_row(plan, owed) for plan in ordered)
     head = ("PLAN", "PHASE", "FOR", "NODES", "EVICTS", "ASKED TO GO", "WAITS FOR", "RULE", "LEAST")
     lines = () if rows else ("No plan exists: nobody waits for an eviction, and nothing has to come back.",)
+    if owed.pods is None and any(owed.waits_for(plan) for plan in ordered):
+        lines = ("WAITS FOR is what plans said last: what they wait for now only the operator can tell.",)
     return [Section("Plans", lines, head, rows), _debts(ordered, owed)]
 
 
@@ -42,6 +54,8 @@ def plan_values(plans: Iterable[GpuPreemption], owed: Owed) -> list[dict[str, An
         return values
     for plan in values:
         name = f"{plan['metadata']['namespace']}/{plan['metadata']['name']}"
+        if name in owed.waits:
+            plan.setdefault("status", {})["waitsForNow"] = owed.waits[name]
         for debt in plan.get("status", {}).get("debts", ()):
             debt["stillOwed"] = owed.pods.get((name, debt["uid"]), 0)
     return values
@@ -62,7 +76,7 @@ def _name(plan: GpuPreemption) -> str:
     return f"{plan.metadata.namespace}/{plan.metadata.name}"
 
 
-def _plan_row(plan: GpuPreemption) -> tuple[str, ...]:
+def _plan_row(plan: GpuPreemption, owed: Owed) -> tuple[str, ...]:
     spec, status = plan.spec, plan.status
     sent = len(status.evictions_sent) if status is not None else 0
     nodes = sorted({one.node for one in spec.reservations})
@@ -73,7 +87,7 @@ def _plan_row(plan: GpuPreemption) -> tuple[str, ...]:
         _some(nodes),
         spec.victim_names or "-",
         f"{sent} of {len(spec.victims)}",
-        (status.waits_for if status is not None else "") or "-",
+        owed.waits_for(plan) or "-",
         spec.rule,
         "proven" if spec.exact else "not proven",
     )

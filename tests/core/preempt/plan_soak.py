@@ -98,6 +98,7 @@ class Soak:
             assert self.cluster.ends[hold.plan].reason in (
                 PlanEnd.TAKEN_OVER,
                 PlanEnd.OWNER_GONE,
+                PlanEnd.OWNER_CHANGED,
                 PlanEnd.OWNER_BOUND,
             )
 

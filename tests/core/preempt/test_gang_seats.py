@@ -104,7 +104,7 @@ def test_a_gang_that_loses_a_bound_member_is_decided_on_anew() -> None:
     assert {one.uid for one in cluster.view("n1").reservations} == {"g2"}
     cluster.step(plan)
     end = cluster.ends[key_of(plan)]
-    assert (end.reason, end.replan) == (PlanEnd.OWNER_GONE, True)
+    assert (end.reason, end.replan) == (PlanEnd.OWNER_CHANGED, True)
 
 
 @pytest.mark.parametrize("dies_after", [0, 1])
@@ -229,7 +229,7 @@ def test_who_asks_for_something_else_takes_no_seat_and_the_gang_is_decided_on_an
     cluster.member("other", "g", make_request(want(1)))
     cluster.step(plan)
     end = cluster.ends[key_of(plan)]
-    assert (end.reason, end.replan) == (PlanEnd.OWNER_GONE, True)
+    assert (end.reason, end.replan) == (PlanEnd.OWNER_CHANGED, True)
 
 
 def test_a_gang_that_needs_fewer_now_gives_the_seat_up_and_starts() -> None:

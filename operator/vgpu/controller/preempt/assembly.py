@@ -74,7 +74,7 @@ class Preemption:
         self.wall = wall or Wall()
         self._clock = clock or SystemClock()
         settings, ledger, roster, writer = shared.settings, shared.ledger, shared.roster, shared.writer
-        self.book = PlanBook(ledger.plans)
+        self.book = PlanBook(ledger.plans, self.wall.now_seconds)
         self.told = Told(writer, settings, partial(queue_says, ledger, QueueGate(roster)))
         self.sender = Sender(ledger, writer, settings.nomination_seconds, shared.poke)
         self.evictions = Evictions(self._eviction_parts())

@@ -13,17 +13,15 @@ from functools import partial
 
 from vgpu.controller.preempt.evictions import Order
 from vgpu.controller.preempt.keeper_parts import KeeperParts
+from vgpu.controller.preempt.plan_words import PlanWords
 from vgpu.controller.preempt.plan_worlds import owner_uids
 from vgpu.controller.preempt.swap_log import SwapLog
 from vgpu.controller.preempt.told import (
     GANG_BROKEN,
     VICTIMS_DRAINING,
-    Going,
     ended_event,
     event_about,
-    victim_event,
 )
-from vgpu.controller.writes import EventWrite
 from vgpu.core.preempt.facts import PlanFact, Victim, Workload
 from vgpu.core.preempt.plan import Action, Advance, End, Evict, Nominate, PlanEnd, Progress, Step, Succeed, key_of
 from vgpu.core.preempt.plan_step import given_up_by, next_actions, spared_by
@@ -47,6 +45,7 @@ class PlanKeeper:
         self._evicted: dict[str, set[str]] = {}
         self._uids: dict[str, str] = {}
         self._swaps = SwapLog()
+        self._words = PlanWords(parts)
 
     def swaps(self) -> tuple[Swap, ...]:
         """Evictions of pairs that are held apart, as far as this process made them."""
@@ -71,7 +70,7 @@ class PlanKeeper:
                 pod = self._parts.ledger.pod(victim.uid)
                 if pod is not None and pod.terminating and pod.node:
                     self._parts.ledger.plans.mark_evicted(victim.uid, pod.node)
-                    event = self._victim_event(plan, victim.uid)
+                    event = self._words.victim_event(plan, victim.uid)
                     if event is not None:
                         self._parts.told.soon(event)
 
@@ -125,7 +124,12 @@ class PlanKeeper:
         self._parts.objects.note_partial(gang, why)
         for plan in self._parts.book.all_living():
             if plan.owner_name == gang and self._parts.objects.denies_partial(plan):
-                self._parts.objects.say(plan, names_words(self._awaited(plan)))
+                self._parts.objects.say(plan, self.waits_for(plan))
+
+    def waits_for(self, plan: PlanFact) -> str:
+        """What this plan waits for now, in words."""
+        last = self._last.get(key_of(plan))
+        return self._words.waits_for(plan, Progress() if last is None else last.progress)
 
     def settled(self, order: Order) -> None:
         """An order is done: look at every plan that its pod is a victim of."""
@@ -156,35 +160,21 @@ class PlanKeeper:
         self._parts.sender.drop(action.lost)
         plan = self._parts.book.succeed(name, action.lost, action.uid)
         if plan is not None:
-            self._parts.objects.say(plan, names_words(self._awaited(plan)))
+            self._parts.objects.say(plan, self.waits_for(plan))
+            self._words.tell_seat(plan, action.uid)
 
     def _order(self, plan: PlanFact, victim: Victim) -> Order:
         pod = Key(victim.namespace, victim.name, victim.uid)
         stands = self._parts.roster.workloads.get(victim.uid)
 
         async def tell() -> None:
-            event = self._victim_event(plan, victim.uid)
+            event = self._words.victim_event(plan, victim.uid)
             if event is not None:
                 await self._parts.told.now(event)
 
         name = key_of(plan)
         still, over = partial(self._must_go, name, plan.uid, pod.uid), partial(self._is_over, name, plan.uid)
         return Order(name, pod, victim.node, plan.rule, still, tell, over, stands, plan.uid)
-
-    def _victim_event(self, plan: PlanFact, uid: str) -> EventWrite | None:
-        """What a victim that is still known is told."""
-        workloads = self._parts.roster.workloads
-        goes, standing = workloads.get(uid), self._parts.roster.standing()
-        owner = next((workloads[uid] for uid in plan.owner_uids if uid in workloads), None)
-        if goes is None:
-            return None
-        going = Going(goes, self._cards_of(uid))
-        return victim_event(standing, plan, owner, going, self._parts.wall.now_seconds())
-
-    def _cards_of(self, uid: str) -> list[str]:
-        pod = self._parts.ledger.pod(uid)
-        held = pod.assignment.containers if pod is not None and pod.assignment is not None else ()
-        return list(dict.fromkeys(card.uuid for container in held for card in container.cards))
 
     def _living(self, name: str, plan_uid: str) -> PlanFact | None:
         """Just this plan, unless it is over: another may have its name by now."""
@@ -207,10 +197,12 @@ class PlanKeeper:
         debts = self._parts.recovery.debts(plan)
         self._parts.book.reached(key_of(plan), action.phase, sent, debts)
         reached = replace(plan, phase=action.phase, evictions_sent=sent, debts=debts)
-        leaving = self._awaited(reached)
-        self._parts.objects.say(reached, names_words(leaving))
+        leaving, name = self._awaited(reached), key_of(plan)
+        if not plan.victims:
+            self._words.tell_held(plan)
+        self._parts.objects.say(reached, f"{names_words(leaving)} to end" if leaving else self.waits_for(reached))
         if leaving:
-            self._tell_owner(plan, VICTIMS_DRAINING, f"{waits_message(leaving)}; plan {key_of(plan)}")
+            self._words.tell_owner(plan, VICTIMS_DRAINING, f"{waits_message(leaving)}; plan {name}")
 
     def _end(self, plan: PlanFact, end: End, actions: Sequence[Action]) -> None:
         name, parts = key_of(plan), self._parts
@@ -223,7 +215,7 @@ class PlanKeeper:
         parts.book.end(ended)
         parts.lessons.note(plan.owner_uids, end, parts.wall.now_seconds())
         if end.reason not in QUIET_ENDS:
-            for pod in self._owner_pods(plan):
+            for pod in self._words.owner_pods(plan):
                 parts.told.soon(ended_event(plan, pod, end))
         for action in actions:
             if isinstance(action, Nominate):
@@ -269,15 +261,6 @@ class PlanKeeper:
         preemptor, gave_way = (*owners, plan.owner_uids[0])[0], victim.owner.uid or victim.uid
         if self._swaps.note(Swap(preemptor, gave_way, now_seconds)):
             self._parts.metrics.swap_frozen()
-
-    def _tell_owner(self, plan: PlanFact, reason: str, message: str) -> None:
-        for pod in self._owner_pods(plan):
-            self._parts.told.soon(event_about(pod, reason, message, about=key_of(plan), if_absent=True))
-
-    def _owner_pods(self, plan: PlanFact) -> list[Key]:
-        """Those of the owner's pods that are still known."""
-        pods = [pod for uid in plan.owner_uids if (pod := self._parts.ledger.pod(uid)) is not None]
-        return [Key(pod.namespace, pod.name, pod.uid) for pod in pods]
 
     def _awaited(self, plan: PlanFact) -> list[str]:
         """Victims that were asked to go and are still there, as people name them."""

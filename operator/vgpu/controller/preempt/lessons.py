@@ -17,7 +17,15 @@ FIRST_REST_SECONDS = 10
 LONGEST_REST_SECONDS = 300
 FREE_TRIES = 2
 """Plans that may fail one after another before the owner rests."""
-INNOCENT = frozenset({PlanEnd.OWNER_BOUND, PlanEnd.TAKEN_OVER, PlanEnd.ROOM_ELSEWHERE, PlanEnd.OWNER_GONE})
+INNOCENT = frozenset(
+    {
+        PlanEnd.OWNER_BOUND,
+        PlanEnd.TAKEN_OVER,
+        PlanEnd.ROOM_ELSEWHERE,
+        PlanEnd.OWNER_GONE,
+        PlanEnd.OWNER_CHANGED,
+    }
+)
 """Ends that say nothing against another plan for the same owner."""
 RULES_SAY_IT = frozenset({PlanEnd.VICTIM_CHANGED})
 """The next decision finds out by itself who may not go, and notices when he may again."""

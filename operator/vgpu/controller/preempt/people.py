@@ -65,12 +65,21 @@ class ForPeople:
         )
 
     def owed(self) -> dict[str, Any]:
-        """What must still come back, plan by plan, as JSON values; plans' objects tell what was lost, once."""
+        """What must still come back, plan by plan, and what plans wait for now, as JSON values.
+
+        Plans' objects tell what was lost, and what they waited for when that was written.
+        """
         debts = [
             {"plan": plan, "uid": debt.uid, "namespace": debt.namespace, "name": debt.name, "pods": debt.pods}
             for plan, debt in self._parts.debts.open_by_plan()
         ]
-        return {"leading": self._parts.leading(), "debts": debts}
+        leading = self._parts.leading()
+        return {"leading": leading, "debts": debts, "waits": self._waits() if leading else {}}
+
+    def _waits(self) -> dict[str, str]:
+        """What each living plan (NS/NAME) waits for now."""
+        keeper = self._parts.planner.keeper
+        return {key_of(plan): keeper.waits_for(plan) for plan in self._parts.book.all_living()}
 
     def what_if(self) -> WhatIf:
         """Answers what would happen, as the planner would decide."""

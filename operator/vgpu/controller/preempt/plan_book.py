@@ -24,6 +24,8 @@ from vgpu.kube.objects import Key
 
 LOG = logging.getLogger(__name__)
 Plans = tuple[tuple[PlanHold, Rank], ...]
+NAMES_SINCE = 1_577_836_800
+"""2020-01-01: generations are seconds from then on, as far as they are not counted."""
 LOWEST = Rank(entitled=False, priority=-(2**31))
 """Of a plan whose owner is not known (yet)."""
 _ORDER = {phase: place for place, phase in enumerate(PlanPhase)}
@@ -39,8 +41,10 @@ class PlanListener(Protocol):
 class PlanBook:
     """See the module. `version` rises with every change of a plan or a hold."""
 
-    def __init__(self, holds: PlanHolds) -> None:
+    def __init__(self, holds: PlanHolds, now_seconds: Callable[[], int] = lambda: NAMES_SINCE) -> None:
         self.version = 0
+        self._now_seconds = now_seconds
+        self._generation = 0
         self._holds = holds
         self._listeners: list[PlanListener] = []
         self._planned: tuple[int, frozenset[str]] = (-1, frozenset())
@@ -185,7 +189,10 @@ class PlanBook:
         return self._planned[1]
 
     def next_generation(self, kind: OwnerKind, name: str, uids: Collection[str]) -> int:
-        """Above that of every plan that is known for this owner."""
+        """Above that of every plan that is known for this owner, and of every one that this process made.
+
+        As it follows the clock it is above those of earlier processes too: no two plans of an owner have one name.
+        """
         mine = set(uids)
         known = (
             plan.generation
@@ -193,7 +200,8 @@ class PlanBook:
             if not mine.isdisjoint(plan.owner_uids)
             or (plan.owner_kind is kind is OwnerKind.GANG and plan.owner_name == name)
         )
-        return 1 + max(known, default=0)
+        self._generation = max(1 + max(known, default=0), 1 + self._generation, self._now_seconds() - NAMES_SINCE)
+        return self._generation
 
     def _fold(self, fact: PlanFact) -> None:
         plan = key_of(fact)

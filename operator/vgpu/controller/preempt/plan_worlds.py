@@ -53,8 +53,8 @@ class PlanWorlds:
         self._gate = QueueGate(parts.roster)
         self._fitting: tuple[int, dict[PodRequest, bool]] = (-1, {})
 
-    def of(self, plan: PlanFact) -> PlanWorld:
-        """Everything as it stands for this plan."""
+    def of(self, plan: PlanFact, *, look_elsewhere: bool = True) -> PlanWorld:
+        """Everything as it stands for this plan; room elsewhere takes a search."""
         parts = self._parts
         owners = {uid: self._owner(plan, uid) for uid in owner_uids(plan)}
         nodes = {card.node for card in plan.reservations}
@@ -63,7 +63,7 @@ class PlanWorlds:
             victims=self._victims(plan),
             views={node: view for node in sorted(nodes) if (view := parts.ledger.view(node)) is not None},
             limits=self._limits(plan),
-            elsewhere=self._elsewhere(owners.values()),
+            elsewhere=self._elsewhere(owners.values()) if look_elsewhere else (),
             taken_over_by=parts.taken_over_by(key_of(plan)),
             policies=parts.policies,
             gang=parts.gang(plan.owner_name, plan.owner_uids) if plan.owner_kind is OwnerKind.GANG else None,

@@ -31,6 +31,8 @@ from vgpu.settings import OperatorSettings
 LOG = logging.getLogger(__name__)
 PREEMPTED = "Preempted"
 PREEMPTING = "Preempting"
+CARDS_HELD = "CardsHeld"
+SEAT_TAKEN = "SeatTaken"
 VICTIMS_DRAINING = "VictimsDraining"
 PREEMPTION_ENDED = "PreemptionEnded"
 QUEUE_DRAINS = "QueueDrains"
@@ -192,11 +194,14 @@ def victim_event(
 
 
 def preemptor_events(plan: PlanFact, pods: Iterable[Workload]) -> list[EventWrite]:
-    """What the pods of the plan's owner are told: whom they wait for, which cards are held for each."""
+    """What the pods of the plan's owner are told: whom they wait for, which cards are held for each.
+
+    Nothing of a plan that evicts nobody: its keeper tells of that, who knows whom it waits for.
+    """
     victims = [f"{one.namespace}/{one.name}" for one in plan.victims]
     gang = plan.owner_name if plan.owner_kind is OwnerKind.GANG else ""
     events = []
-    for pod in pods:
+    for pod in pods if victims else ():
         mine = [card for card in plan.reservations if card.reservation.uid == pod.uid]
         cards = [card.reservation.uuid for card in mine]
         held = Held(key_of(plan), cards, mine[0].node if mine else "", gang)

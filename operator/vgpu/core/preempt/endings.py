@@ -5,6 +5,7 @@ Enters: a Situation. Leaves: an End, or None. The list reads as the specificatio
 
 from collections.abc import Callable
 
+from vgpu.core.preempt.facts import OwnerKind
 from vgpu.core.preempt.plan import End, OwnerState, PlanEnd
 from vgpu.core.preempt.situation import Situation
 
@@ -31,12 +32,22 @@ def _owner_gone(state: Situation) -> End | None:
     others = gang is not None and bool(state.empty.kept) and not state.takers and gang.whole
     if gang is not None and not others and not state.empty.lost:
         return None
-    left = bool(state.owners(OwnerState.WAITING, OwnerState.BOOKED))
-    return End(
-        PlanEnd.OWNER_GONE,
-        f"{state.plan.owner_name} does not wait any more: what was not evicted yet stays",
-        replan=left,
-    )
+    if state.owners(OwnerState.WAITING, OwnerState.BOOKED):
+        return End(PlanEnd.OWNER_CHANGED, f"{_what_changed(state)}; it is decided on anew", replan=True)
+    text = f"{state.plan.owner_name} does not wait any more: what was not evicted yet stays"
+    return End(PlanEnd.OWNER_GONE, text)
+
+
+def _what_changed(state: Situation) -> str:
+    """Why the plan is not what its owner needs, though pods of it wait."""
+    name = state.plan.owner_name
+    if state.plan.owner_kind is not OwnerKind.GANG:
+        return f"some of the pods that {name} stands for are gone"
+    if state.world.gang is None:
+        return f"gang {name} is none any more: its PodGroup was deleted"
+    if state.empty.lost:
+        return f"a member of gang {name} that had been bound is gone"
+    return f"enough members of gang {name} wait, and they ask for other cards than the ones that are held"
 
 
 def _taken_over(state: Situation) -> End | None:

@@ -110,6 +110,7 @@ class PlanEnd(StrEnum):
 
     OWNER_BOUND = "OwnerBound"
     OWNER_GONE = "OwnerGone"
+    OWNER_CHANGED = "OwnerChanged"
     TAKEN_OVER = "TakenOver"
     ROOM_ELSEWHERE = "RoomElsewhere"
     VICTIM_CHANGED = "VictimChanged"

@@ -109,8 +109,10 @@ def _nominations(state: Situation) -> tuple[Nominate, ...]:
 
 
 def _phase(state: Situation, sends: tuple[Evict, ...]) -> tuple[Action, ...]:
-    """Draining is the one phase on the way that is written: it carries who was evicted, and the debts."""
-    all_sent = state.needed is not None and len(sends) == len(state.needed) and bool(state.begun or sends)
+    """Draining is the one phase on the way that is written: it carries who was evicted, and the debts. A plan that
+    evicts nobody is there at once, unless nobody is in its way."""
+    begun = bool(state.begun or sends) if state.plan.victims else not state.cards_free
+    all_sent = state.needed is not None and len(sends) == len(state.needed) and begun
     return (Advance(PlanPhase.DRAINING),) if all_sent and state.plan.phase is not PlanPhase.DRAINING else ()
 
 

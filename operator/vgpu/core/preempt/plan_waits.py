@@ -1,0 +1,83 @@
+"""What a plan waits for now, in words: pods that are there still, a gang's members, or the pod itself.
+
+Enters: a Situation, names of pods. Leaves: one short text. Only what is there now is named. May not live here:
+what the plan does about it.
+"""
+
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+
+from vgpu.core.preempt.needed import still_held
+from vgpu.core.preempt.plan import OwnerState
+from vgpu.core.preempt.situation import Situation
+from vgpu.core.preempt.words import names_words
+from vgpu.core.wanted import plural_s
+
+
+def waits_for(state: Situation, name_of: Callable[[str], str]) -> str:
+    """In the order in which it happens: pods to be asked, pods that leave, a gang's members, its pods to be bound.
+
+    `name_of`: NS/NAME of a pod by its uid, or its uid.
+    """
+    parts = [
+        _pods([f"{one.namespace}/{one.name}" for one in state.needed or ()], "to be asked to go"),
+        _pods([name_of(one.uid) for one in state.leaving], "to end"),
+        _pods(others_leaving(state), "to end, though not for it"),
+    ]
+    if state.empty.kept:
+        parts.append(_members(state))
+    said = ", ".join(part for part in parts if part)
+    return said or _owner(state, name_of)
+
+
+def others_leaving(state: Situation) -> list[str]:
+    """NS/NAME of pods that leave the plan's cards and are no victims of it."""
+    victims = {victim.uid for victim in state.plan.victims}
+    held = still_held(state.plan, state.world)
+    cards = {(node, one.uuid) for node, of_node in held.items() for one in of_node}
+    found = {
+        f"{holder.namespace}/{holder.name}"
+        for node, view in state.world.views.items()
+        for card in view.cards
+        if (node, card.fact.uuid) in cards
+        for holder in card.holders
+        if holder.leaving and holder.uid not in victims
+    }
+    return sorted(found)
+
+
+def held_message(where: str, leaving: Collection[str], plan: str) -> str:
+    """For the owner of a plan that evicts nobody: which cards are held for it, and who leaves them."""
+    who = f"until {names_words(list(leaving))} have ended, who leave already" if leaving else "until they are free"
+    return f"{where or 'cards'} held for it {who}; nobody is evicted for it; plan {plan}"
+
+
+def seat_message(where: str, gang: str, plan: str) -> str:
+    """For a pod that takes the seat of a member of its gang that is gone."""
+    return (
+        f"it takes the place of a member of gang {gang} that is gone: {where or 'cards'} held for it; plan {plan}"
+    )
+
+
+def _pods(names: Collection[str], what: str) -> str:
+    return f"{names_words(list(names))} {what}" if names else ""
+
+
+def _members(state: Situation) -> str:
+    lacks, clocks = len(state.empty.kept), state.clocks
+    since = min((one for one in (clocks.empty_seconds, clocks.drained_seconds) if one is not None), default=None)
+    until = ""
+    if since is not None:
+        moment = datetime.fromtimestamp(since + state.world.limits.hold_timeout_seconds, UTC)
+        until = f", until {moment.strftime('%Y-%m-%dT%H:%M:%SZ')}"
+    return f"{lacks} more member{plural_s(lacks)} of the gang{until}"
+
+
+def _owner(state: Situation, name_of: Callable[[str], str]) -> str:
+    waiting = state.owners(OwnerState.WAITING, OwnerState.BOOKED)
+    if not waiting:
+        return ""
+    named = names_words([name_of(pod.uid) for pod in waiting])
+    if any(pod.barred for pod in waiting):
+        return f"its queue to let {named} start"
+    return f"{named} to be bound"
