@@ -1,6 +1,7 @@
 """A plan as an object: nothing is lost on the way there and back, and one plan is one object."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +81,11 @@ def stored(body: dict[str, Any], **changes: Any) -> bytes:
 
 def read_back(write: PreemptionWrite, **changes: Any) -> PlanFact:
     return decode_preemption(stored(preemption_body(write), **changes)).fact
+
+
+def test_what_goes_only_together_is_read_back_from_the_object() -> None:
+    plan = replace(make_plan(victims=3), units={"uid-l0": "gang low/g", "uid-l1": "gang low/g"})
+    assert [victim.unit for victim in read_back(make_write(plan)).victims] == ["gang low/g", "gang low/g", ""]
 
 
 @given(CARDS, CARDS, st.integers(0, 8), st.booleans())

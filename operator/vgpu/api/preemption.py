@@ -65,6 +65,7 @@ class Victim(ApiModel):
     namespace: Name = Field(description="the pod's namespace")
     name: Name = Field(description="the pod's name")
     node: Name = Field(description="the node that it runs on")
+    unit: Text = Field("", description="goes together with all victims that name the same unit")
 
 
 class PreemptionSpec(ApiModel):

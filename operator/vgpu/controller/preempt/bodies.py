@@ -82,7 +82,7 @@ def preemption_body(write: PreemptionWrite) -> dict[str, Any]:
     spec = PreemptionSpec(
         owner=Owner(kind=write.owner_kind, name=write.owner_name, uids=write.owner_uids),
         reservations=tuple(_reservation(one) for one in plan.reservations),
-        victims=tuple(_victim(one) for one in plan.victims),
+        victims=tuple(_victim(one, plan.units.get(one.uid, "")) for one in plan.victims),
         rule=plan.rule,
         exact=plan.exact,
         generation=write.generation,
@@ -167,8 +167,9 @@ def _reservation(held: NodeReservation) -> CardReservation:
     )
 
 
-def _victim(victim: Victim) -> VictimModel:
-    return VictimModel(uid=victim.uid, namespace=victim.namespace, name=victim.name, node=victim.node)
+def _victim(victim: Victim, unit: str) -> VictimModel:
+    """What goes with whom is not to be seen any more once the first of them has gone."""
+    return VictimModel(uid=victim.uid, namespace=victim.namespace, name=victim.name, node=victim.node, unit=unit)
 
 
 def _debt(debt: Debt) -> DebtModel:

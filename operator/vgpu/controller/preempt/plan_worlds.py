@@ -153,7 +153,8 @@ class PlanWorlds:
         )
 
     def _units(self, plan: PlanFact) -> dict[str, str]:
-        """Victims of a gang that would be left with fewer than its minimum go or stay together."""
+        """Victims of a gang that would be left with fewer than its minimum go or stay together. Who went together
+        when it was decided does so whatever the gang is by now."""
         roster = self._parts.roster
         of_gang: dict[str, set[str]] = {}
         for victim in plan.victims:
@@ -166,7 +167,7 @@ class PlanWorlds:
             staying = [uid for uid in roster.members(key) if uid not in going and self._stays(uid)]
             if gang is not None and (gang.disruption_all or len(staying) < gang.minimum):
                 units.update(dict.fromkeys(going, key))
-        return units
+        return units | {victim.uid: victim.unit for victim in plan.victims if victim.unit}
 
     def _stays(self, uid: str) -> bool:
         workload = self._workload(uid)

@@ -84,7 +84,7 @@ def _reservation(held: CardReservation) -> NodeReservation:
 
 
 def _victim(victim: VictimModel) -> Victim:
-    return Victim(victim.uid, victim.namespace, victim.name, victim.node)
+    return Victim(victim.uid, victim.namespace, victim.name, victim.node, victim.unit)
 
 
 def _debt(debt: DebtModel) -> Debt:

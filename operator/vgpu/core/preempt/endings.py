@@ -11,6 +11,10 @@ from vgpu.core.preempt.situation import Situation
 
 MOST_REFUSALS = 3
 """So often an eviction is refused for a budget before the plan is made anew without that pod."""
+UNITS_FIRST = frozenset(
+    {PlanEnd.ROOM_ELSEWHERE, PlanEnd.VICTIM_CHANGED, PlanEnd.DISRUPTION_BUDGET, PlanEnd.VICTIM_STUCK}
+)
+"""Ends that wait until a gang of which a part has gone is gone whole: the rest of it is of no use to anybody."""
 MOST_NOMINATIONS = 3
 """So often an owner is sent to its free cards without coming before they are given to others."""
 
@@ -91,9 +95,10 @@ def _cards_lost(state: Situation) -> End | None:
 
 
 def _victim_changed(state: Situation) -> End | None:
+    """What is left of a gang claims less, and may have become entitled by that alone: it is of no use any more."""
     if state.empty.kept:
         return None  # nobody goes meanwhile, and a gang that is not whole has no rights to look at
-    changed = {v.uid: state.world.victims[v.uid].objection for v in state.needed or ()}
+    changed = {v.uid: state.world.victims[v.uid].objection for v in state.needed or () if v not in state.half_gone}
     objections = {uid: text for uid, text in changed.items() if text}
     if not objections:
         return None

@@ -227,12 +227,14 @@ class PlanPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Victim:
-    """A pod that is evicted for a plan, meant by its uid."""
+    """A pod that is evicted for a plan, meant by its uid. `unit`: what its plan's object says it goes together
+    with (a gang that is evicted whole), "" = it alone."""
 
     uid: str
     namespace: str
     name: str
     node: str
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)

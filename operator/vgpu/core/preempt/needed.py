@@ -58,7 +58,7 @@ def needed_victims(plan: PlanFact, world: PlanWorld) -> list[Victim] | None:
     if not _fits(plan, world, going, hoping=True):
         return None
     for unit in reversed(_units(waiting, world)):
-        if any(_has_left(world.victims.get(uid)) for uid in _whole_unit(plan, world, unit)):
+        if any(has_left(world.victims.get(uid)) for uid in _whole_unit(plan, world, unit)):
             continue
         if _fits(plan, world, going - unit):
             going -= unit
@@ -105,5 +105,6 @@ def _undecided(state: VictimState | None) -> bool:
     return state is not None and not (state.gone or state.leaving)
 
 
-def _has_left(state: VictimState | None) -> bool:
+def has_left(state: VictimState | None) -> bool:
+    """True for a victim that is gone or was asked to go."""
     return state is not None and (state.gone or state.leaving)

@@ -4,15 +4,17 @@ Enter: a PlanFact, its PlanWorld, Progress, now. Leaves: a Step. The caller owns
 between any two actions: a step looks only at what there is, so it says the rest, and nothing twice.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from vgpu.core.placement import Placement, place
-from vgpu.core.preempt.endings import ENDINGS, MOST_NOMINATIONS
-from vgpu.core.preempt.facts import OwnerKind, PlanFact, PlanPhase
+from vgpu.core.preempt.endings import ENDINGS, MOST_NOMINATIONS, UNITS_FIRST
+from vgpu.core.preempt.facts import OwnerKind, PlanFact, PlanPhase, Victim
 from vgpu.core.preempt.needed import unsent
 from vgpu.core.preempt.plan import (
     Action,
     Advance,
+    End,
     Evict,
     GiveUp,
     Nominate,
@@ -35,17 +37,26 @@ def next_actions(plan: PlanFact, world: PlanWorld, progress: Progress, now_secon
     if plan.phase in OVER:
         return Step((), progress)
     state = situation_of(plan, world, progress, now_seconds)
+    ready = list(state.needed or ())
     for rule in ENDINGS:
         end = rule(state)
-        if end is not None:
-            away = _to_other_cards(state) if end.reason is PlanEnd.ROOM_ELSEWHERE else ()
-            return Step((end, *away), progress)
-    state = replace(state, progress=state.clocks)
+        if end is None:
+            continue
+        ready = _rest_of_units(state, end)
+        if ready:
+            break
+        away = _to_other_cards(state) if end.reason is PlanEnd.ROOM_ELSEWHERE else ()
+        return Step((end, *away), progress)
+    return _goes_on(replace(state, progress=state.clocks), ready)
+
+
+def _goes_on(state: Situation, ready: Sequence[Victim]) -> Step:
+    """`ready`: who may be asked to go now."""
     stays = (*_given_up(state), *_spared(state))
     if state.takers:
         taken = (Succeed(lost, uid) for lost, uid in state.takers.items())
         return Step((*stays, *taken), _begun_anew(state), anywhere=True)
-    sends = _evictions(state)
+    sends = _evictions(state, ready)
     nominations = _nominations(state)
     actions: tuple[Action, ...] = (*stays, *sends, *nominations, *_phase(state, sends))
     after = replace(state.progress, nominations=state.progress.nominations + bool(nominations))
@@ -80,17 +91,33 @@ def _spared(state: Situation) -> tuple[Action, ...]:
     return (Spare(uids),) if uids else ()
 
 
-def _evictions(state: Situation) -> tuple[Evict, ...]:
+def _rest_of_units(state: Situation, end: End) -> list[Victim]:
+    """Who is to go before the plan ends so. Where nobody can be asked for one who never ends, it ends."""
+    blocked = end.reason is PlanEnd.VICTIM_STUCK and _room(state) == 0
+    if end.reason not in UNITS_FIRST or not _may_send(state) or blocked:
+        return []
+    return [victim for victim in state.half_gone if victim.uid not in end.avoid_victims]
+
+
+def _may_send(state: Situation) -> bool:
+    return not (state.closed_nodes or state.empty.kept)
+
+
+def _room(state: Situation) -> int | None:
+    """So many more may be asked to go now; None = any number."""
+    limits = state.world.limits
+    return None if limits.max_in_flight is None else max(0, limits.max_in_flight - limits.in_flight)
+
+
+def _evictions(state: Situation, ready: Sequence[Victim]) -> tuple[Evict, ...]:
     """None while one waits to be asked again: were it refused for good, the others would have gone in vain. None
     either for a gang that is not whole."""
-    limits, victims = state.world.limits, state.world.victims
-    ready = list(state.needed or ())
-    if state.closed_nodes or state.empty.kept:
+    victims = state.world.victims
+    if not _may_send(state):
         return ()
     if any(victims[v.uid].retry_seconds > state.now_seconds for v in ready):
         return ()
-    room = len(ready) if limits.max_in_flight is None else max(0, limits.max_in_flight - limits.in_flight)
-    return tuple(Evict(victim.uid) for victim in ready[:room])
+    return tuple(Evict(victim.uid) for victim in ready[: _room(state)])
 
 
 def _nominations(state: Situation) -> tuple[Nominate, ...]:

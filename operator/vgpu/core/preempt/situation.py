@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from vgpu.core.preempt.facts import PlanFact, Victim
 from vgpu.core.preempt.gang_seats import NONE_EMPTY, EmptySeats, takers
-from vgpu.core.preempt.needed import empty_in, needed_victims, owner_pods, still_held
+from vgpu.core.preempt.needed import empty_in, has_left, needed_victims, owner_pods, still_held
 from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanWorld, Progress, VictimState
 from vgpu.core.preempt.room import fits_now
 
@@ -47,6 +47,13 @@ class Situation:
             for state in self.leaving
             if state.grace_ends_seconds is not None and self.now_seconds >= state.grace_ends_seconds + limit
         )
+
+    @property
+    def half_gone(self) -> tuple[Victim, ...]:
+        """Needed victims that go only together with others, of whom one has left already: these follow."""
+        known = self.world.victims
+        left = {known[v.uid].unit for v in self.plan.victims if v.uid in known and has_left(known[v.uid])} - {""}
+        return tuple(victim for victim in self.needed or () if known[victim.uid].unit in left)
 
     @property
     def begun(self) -> bool:
