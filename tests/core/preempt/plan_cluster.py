@@ -99,6 +99,8 @@ class PlanCluster:
         self.ledger = self.make()
         self.progress: dict[str, Progress] = {}
         self.refusals: dict[str, tuple[int, int]] = {}
+        self.fails_since: dict[str, int] = {}
+        self.unsure: set[str] = set()
         for node in self.nodes.values():
             self.ledger.put_node(node)
         for inventory in self.inventories.values():
@@ -323,6 +325,9 @@ class PlanCluster:
             refusals=refusals,
             retry_seconds=retry,
             grace_ends_seconds=self.grace_ends.get(uid),
+            unsure=uid in self.unsure,
+            fails_since=self.fails_since.get(uid),
+            failure="the API is ill" if uid in self.fails_since else "",
         )
 
     def _elsewhere(self, uids: Collection[str]) -> tuple[tuple[str, Placement], ...]:

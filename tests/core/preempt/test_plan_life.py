@@ -327,6 +327,45 @@ def test_a_stuck_victim_ends_the_plan_and_its_card_stays_occupied() -> None:
     assert not cluster.try_bind("h")
 
 
+def test_an_eviction_that_keeps_failing_ends_the_plan_which_is_made_anew_without_it() -> None:
+    cluster = PlanCluster()
+    victims = full_of_whole(cluster)
+    cluster.wait("h", FOUR_WHOLE)
+    plan = cluster.plan("h", victims)
+    cluster.fails_since = {victims[0]: cluster.now_seconds}
+    step = cluster.step(plan, most=0)
+    assert step.wake_seconds == cluster.now_seconds + 60
+    cluster.now_seconds += 59
+    cluster.step(plan, most=0)
+    assert cluster.ends == {}
+    cluster.now_seconds += 1
+    cluster.step(plan)
+    end = cluster.ends[key_of(plan)]
+    assert (end.reason, end.replan, end.avoid_victims) == (PlanEnd.EVICTION_FAILED, True, {victims[0]})
+    assert "the API is ill" in end.message
+
+
+def test_one_that_may_be_leaving_is_asked_again_beside_max_in_flight_and_spared_last() -> None:
+    cluster = PlanCluster(cards=2)
+    victims = full_of_whole(cluster)
+    cluster.wait("h", make_request(want(2)))
+    plan = cluster.plan("h", victims)
+    cluster.unsure = {victims[1]}
+    cluster.limits = PlanLimits(max_in_flight=1, in_flight=1)
+    assert cluster.step(plan, most=0).actions == (Evict(victims[1]),)
+    cluster.unsure = set()
+    assert cluster.step(plan, most=0).actions == ()
+    card = PlanCluster(cards=1)
+    for uid in ("a", "b"):
+        card.running(uid, make_request(want(1, percent=50)))
+    card.wait("h", make_request(want(1, percent=50)))
+    plan = card.plan("h", ["a", "b"])
+    assert Evict("a") in card.step(plan, most=0).actions
+    card.unsure = {"b"}
+    assert Evict("b") in card.step(plan, most=0).actions
+    assert Evict("a") not in card.step(plan, most=0).actions
+
+
 def test_s52_a_gang_is_sent_to_its_cards_all_at_once() -> None:
     cluster = PlanCluster(nodes=2, cards=2)
     victims = full_of_whole(cluster) + full_of_whole(cluster, "n2")
@@ -432,6 +471,7 @@ WATCHED = {
     "_cards_lost": test_s25_a_card_that_falls_ill_ends_the_plan_before_anyone_goes,
     "_victim_changed": test_a_victim_that_may_not_go_any_more_ends_the_plan,
     "_budget": test_s44_a_refused_eviction_is_asked_again_and_then_the_plan_is_made_anew_without_it,
+    "_eviction_fails": test_an_eviction_that_keeps_failing_ends_the_plan_which_is_made_anew_without_it,
     "_stuck": test_a_stuck_victim_ends_the_plan_and_its_card_stays_occupied,
     "_hold_expired": test_s54_one_stuck_victim_makes_the_whole_hold_of_a_gang_expire,
     "_bind_failed": test_s48_failed_binds_keep_the_cards_are_bounded_and_cost_no_new_victims,

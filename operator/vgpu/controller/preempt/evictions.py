@@ -19,7 +19,7 @@ from vgpu.controller.preempt_metrics import EvictionOutcome
 from vgpu.core.ledger import Ledger
 from vgpu.core.preempt.endings import MOST_REFUSALS
 from vgpu.core.preempt.facts import Workload
-from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
+from vgpu.errors import ApiRefused, ApiUnavailable, LeaseRunsOut, NotLeading, OutcomeUnknown
 from vgpu.kube.backoff import Backoff
 from vgpu.kube.objects import Key
 
@@ -72,14 +72,19 @@ class Order:
 
 @dataclass(slots=True)
 class Asked:
-    """What became of one order. `unknown`: a call was made that may yet be carried out."""
+    """What became of one order. `unknown`: a call was made that may yet be carried out; `doubt`: the same, of a
+    call that is not repeated any more. `fails_since`: when calls began to fail, and do still; `failure`: what the
+    API server said against it the last time, but for a budget."""
 
     order: Order
     accepted: bool = False
     unknown: bool = False
+    doubt: bool = False
     wanted: bool = True
     refusals: int = 0
     retry_seconds: int = 0
+    fails_since: int | None = None
+    failure: str = ""
 
     @property
     def leaving(self) -> bool:
@@ -90,7 +95,7 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class EvictionParts:
     """What the queue works with. `accepted` is called once for each eviction that the API accepted, `answered`
-    after every call, `settled` when an order is done, however it ended."""
+    after every call, `settled` when an order is done, however it ended, and when its calls begin to fail."""
 
     ledger: Ledger
     writer: EvictionWriter
@@ -155,13 +160,16 @@ class Evictions:
         """Forget pods that are not there any more, and orders that nobody wants. How often a budget was against
         one is kept: its plan counts that."""
         ledger = self._parts.ledger
-        for asked in [asked for asked in self._asked.values() if asked.unknown and self._leaves(asked)]:
-            self._was_carried_out(asked)
+        for asked in [asked for asked in self._asked.values() if asked.unknown or asked.doubt]:
+            if self._leaves(asked):
+                self._was_carried_out(asked)
+            elif asked.doubt and asked.order.is_over():
+                asked.doubt = False  # were it carried out after all, the pod's own mark tells
         gone = [
             uid
             for uid, asked in self._asked.items()
             if uid not in self._jobs
-            and (ledger.pod(uid) is None or not (asked.wanted or asked.leaving or asked.refusals))
+            and (ledger.pod(uid) is None or not (asked.wanted or asked.leaving or asked.refusals or asked.doubt))
         ]
         for uid in gone:
             del self._asked[uid]
@@ -199,19 +207,20 @@ class Evictions:
     def _goes_on(self, asked: Asked) -> bool:
         pod = self._parts.ledger.pod(asked.order.pod.uid)
         if pod is None or pod.ended or pod.terminating or asked.accepted:
-            if asked.unknown and self._leaves(asked):
+            if (asked.unknown or asked.doubt) and self._leaves(asked):
                 self._was_carried_out(asked)
             asked.unknown = False
             return False
-        if asked.unknown and not asked.order.is_over():
-            return True  # it may leave any moment: better to know
-        asked.unknown = False  # were it carried out after all, the pod's own mark tells
-        return asked.wanted and asked.order.still()
+        if asked.wanted and asked.order.still():
+            return True
+        asked.doubt = (asked.doubt or asked.unknown) and not asked.order.is_over()
+        asked.unknown, asked.fails_since = False, None
+        return False
 
     async def _call(self, asked: Asked) -> tuple[EvictionOutcome, float]:
         order = asked.order
         pod = f"{order.pod.namespace}/{order.pod.name}"
-        before, asked.unknown = asked.unknown, True
+        before, asked.unknown = asked.unknown or asked.doubt, True
         try:
             await self._parts.writer.evict(order.pod)
         except ApiRefused as error:
@@ -224,6 +233,7 @@ class Evictions:
             return self._unavailable(asked, error, known=not before)
         except OutcomeUnknown as error:
             LOG.info("eviction without an answer pod=%s for=%s: %s", pod, order.orderer, error)
+            self._fails(asked, error)
             return EvictionOutcome.UNAVAILABLE, 0
         asked.unknown, asked.accepted = False, True
         LOG.info("evicted pod=%s node=%s for=%s rule=%s", pod, order.node, order.orderer, order.rule)
@@ -236,6 +246,7 @@ class Evictions:
             pod = f"{asked.order.pod.namespace}/{asked.order.pod.name}"
             LOG.warning("eviction refused pod=%s for=%s: %s", pod, asked.order.orderer, error)
             self._refused(asked, MOST_REFUSALS)
+            asked.failure = str(error)
             return EvictionOutcome.REFUSED
         if not known:
             self._was_carried_out(asked)
@@ -269,9 +280,19 @@ class Evictions:
             return EvictionOutcome.BUDGET, 0
         if known and error.status in (0, TOO_MANY_REQUESTS):
             asked.unknown = False  # it was not carried out, and another try may do
+        if not isinstance(error, LeaseRunsOut):
+            self._fails(asked, error)
         return EvictionOutcome.UNAVAILABLE, error.retry_after_seconds
+
+    def _fails(self, asked: Asked, error: Exception) -> None:
+        """Whoever ordered it is told once: he sees to it that this does not go on for ever."""
+        asked.failure = str(error)
+        if asked.fails_since is None:
+            asked.fails_since = self._parts.unix_seconds()
+            self._parts.settled(asked.order)
 
     def _refused(self, asked: Asked, times: int, retry_after_seconds: float = 0) -> None:
         asked.refusals += times
+        asked.fails_since, asked.failure = None, ""
         pause = max(FIRST_RETRY_SECONDS << min(asked.refusals - 1, 6), math.ceil(retry_after_seconds))
         asked.retry_seconds = self._parts.unix_seconds() + pause

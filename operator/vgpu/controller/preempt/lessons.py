@@ -36,6 +36,8 @@ IN_VAIN = frozenset({PlanEnd.HOLD_EXPIRED, PlanEnd.BIND_FAILED})
 @dataclass(slots=True)
 class _Lesson:
     avoid: Avoid = NOTHING_LEARNT
+    unwilling: frozenset[str] = frozenset()
+    """Victims that the API server does not evict, whatever the rules say."""
     until_seconds: int = 0
     failures: int = 0
     rests_until_seconds: int = 0
@@ -67,7 +69,10 @@ class Lessons:
             end = replace(end, avoid_nodes=frozenset())
         for uid in uids:
             lesson = self._lessons.setdefault(uid, _Lesson())
-            lesson.avoid = _more(self._known(lesson, now_seconds), end)
+            known = self._known(lesson, now_seconds)
+            unwilling = end.avoid_victims if end.reason is PlanEnd.EVICTION_FAILED else frozenset()
+            lesson.unwilling = (lesson.unwilling & known.victims) | unwilling
+            lesson.avoid = _more(known, end)
             lesson.until_seconds = now_seconds + KEPT_SECONDS
             lesson.fail(FREE_TRIES if end.replan else 0, now_seconds)
 
@@ -105,7 +110,7 @@ class Lessons:
     def forgive_victims(self) -> None:
         """Budgets, queues or groups are others than before: who could not go then may go now."""
         for lesson in self._lessons.values():
-            lesson.avoid = replace(lesson.avoid, victims=frozenset())
+            lesson.avoid = replace(lesson.avoid, victims=lesson.unwilling)
 
     def forget(self, uid: str) -> None:
         """The pod is bound or gone."""

@@ -139,18 +139,26 @@ class PlanWorlds:
     def _victim(
         self, plan: PlanFact, victim: Victim, units: Mapping[str, str], objections: Mapping[str, str]
     ) -> VictimState:
-        pod, asked = self._parts.ledger.pod(victim.uid), self._parts.evictions.get(victim.uid)
+        pod = self._parts.ledger.pod(victim.uid)
         ours = self._parts.evictions.of_plan(plan.uid, victim.uid)
         return VictimState(
             victim.uid,
             gone=pod is None or pod.ended or not pod.node,
-            leaving=pod is not None and (pod.terminating or (asked is not None and asked.leaving)),
+            leaving=pod is not None and (pod.terminating or self._goes(plan, victim.uid)),
+            unsure=ours is not None and ours.unknown,
             unit=units.get(victim.uid, ""),
             objection=objections.get(victim.uid, ""),
             refusals=0 if ours is None else ours.refusals,
             retry_seconds=0 if ours is None else ours.retry_seconds,
+            fails_since=None if ours is None else ours.fails_since,
+            failure="" if ours is None else ours.failure,
             grace_ends_seconds=None if pod is None or pod.terms is None else pod.terms.deletion_seconds,
         )
+
+    def _goes(self, plan: PlanFact, uid: str) -> bool:
+        """True for one whose eviction was accepted, or whom somebody else has asked to go."""
+        asked, ours = self._parts.evictions.get(uid), self._parts.evictions.of_plan(plan.uid, uid)
+        return asked is not None and (asked.leaving if ours is None else ours.accepted)
 
     def _units(self, plan: PlanFact) -> dict[str, str]:
         """Victims of a gang that would be left with fewer than its minimum go or stay together. Who went together
@@ -174,13 +182,13 @@ class PlanWorlds:
         return workload is not None and workload.running and not workload.terminating
 
     def _objections(self, plan: PlanFact) -> dict[str, str]:
-        """Why the rules do not let a victim go any more that was not asked to go yet."""
+        """Why the rules do not let a victim go any more of whom it is not known that he goes."""
         waiting = [w for uid in plan.owner_uids if (w := self._workload(uid)) is not None and not w.running]
         victims = [
             w
             for one in plan.victims
             if (w := self._workload(one.uid)) is not None and w.running and not w.terminating
-            if not self._parts.evictions.leaving(one.uid)
+            if not self._goes(plan, one.uid)
         ]
         if not waiting or not victims:
             return {}

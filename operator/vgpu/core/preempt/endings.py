@@ -3,16 +3,24 @@
 Enters: a Situation. Leaves: an End, or None. The list reads as the specification (preemption.md 4.7).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from vgpu.core.preempt.facts import OwnerKind
+from collections.abc import Callable, Sequence
+
+from vgpu.core.preempt.facts import OwnerKind, Victim
 from vgpu.core.preempt.plan import End, OwnerState, PlanEnd
 from vgpu.core.preempt.situation import Situation
 
 MOST_REFUSALS = 3
 """So often an eviction is refused for a budget before the plan is made anew without that pod."""
 UNITS_FIRST = frozenset(
-    {PlanEnd.ROOM_ELSEWHERE, PlanEnd.VICTIM_CHANGED, PlanEnd.DISRUPTION_BUDGET, PlanEnd.VICTIM_STUCK}
+    {
+        PlanEnd.ROOM_ELSEWHERE,
+        PlanEnd.VICTIM_CHANGED,
+        PlanEnd.DISRUPTION_BUDGET,
+        PlanEnd.EVICTION_FAILED,
+        PlanEnd.VICTIM_STUCK,
+    }
 )
 """Ends that wait until a gang of which a part has gone is gone whole: the rest of it is of no use to anybody."""
 MOST_NOMINATIONS = 3
@@ -110,13 +118,37 @@ def _budget(state: Situation) -> End | None:
     refused = [v for v in state.needed or () if state.world.victims[v.uid].refusals >= MOST_REFUSALS]
     if not refused:
         return None
-    named = ", ".join(f"{victim.namespace}/{victim.name}" for victim in refused)
+    said = next((why for v in refused if (why := state.world.victims[v.uid].failure)), "")
+    if said:
+        return _not_evicted(state, refused, "refuses")
     return End(
         PlanEnd.DISRUPTION_BUDGET,
-        f"the disruption budget does not let {named} go",
+        f"the disruption budget does not let {_named(refused)} go",
         replan=True,
         avoid_victims=frozenset(victim.uid for victim in refused),
     )
+
+
+def _eviction_fails(state: Situation) -> End | None:
+    """Whether it is carried out after all nobody knows; others go, as for one that never ends."""
+    limit, known = state.world.limits.stuck_timeout_seconds, state.world.victims
+    since = {v: known[v.uid].fails_since for v in state.needed or ()}
+    failing = [v for v, one in since.items() if one is not None and state.now_seconds >= one + limit]
+    return _not_evicted(state, failing, "fails") if failing else None
+
+
+def _not_evicted(state: Situation, victims: Sequence[Victim], how: str) -> End:
+    said = next((why for v in victims if (why := state.world.victims[v.uid].failure)), "")
+    return End(
+        PlanEnd.EVICTION_FAILED,
+        f"the API server {how} to evict {_named(victims)}: {said}",
+        replan=True,
+        avoid_victims=frozenset(victim.uid for victim in victims),
+    )
+
+
+def _named(victims: Sequence[Victim]) -> str:
+    return ", ".join(f"{victim.namespace}/{victim.name}" for victim in victims)
 
 
 def _stuck(state: Situation) -> End | None:
@@ -184,6 +216,7 @@ ENDINGS: tuple[Callable[[Situation], End | None], ...] = (
     _cards_lost,
     _victim_changed,
     _budget,
+    _eviction_fails,
     _stuck,
     _not_whole_in_time,
     _hold_expired,

@@ -50,14 +50,16 @@ def still_held(plan: PlanFact, world: PlanWorld) -> dict[str, list[Reservation]]
 def needed_victims(plan: PlanFact, world: PlanWorld) -> list[Victim] | None:
     """Unsent victims without which the owner does not fit *later*; None when it fits not even without all of them.
 
-    They are spared from the end of the list: a plan names its cheapest victims first. That others' plans are to
+    They are spared from the end of the list: a plan names its cheapest victims first; who may have been evicted is
+    spared last. That others' plans are to
     free room gives hope, and spares nobody: two plans would wait for each other's victims.
     """
     waiting = unsent(plan, world)
     going = frozenset(victim.uid for victim in waiting)
     if not _fits(plan, world, going, hoping=True):
         return None
-    for unit in reversed(_units(waiting, world)):
+    units = reversed(_units(waiting, world))
+    for unit in sorted(units, key=lambda unit: any(world.victims[uid].unsure for uid in unit)):
         if any(has_left(world.victims.get(uid)) for uid in _whole_unit(plan, world, unit)):
             continue
         if _fits(plan, world, going - unit):

@@ -51,7 +51,9 @@ class VictimState:
 
     `unit`: what goes or stays together with it (a gang that is evicted whole), "" = it alone. `objection`: why it
     may not be evicted any more, or "". `refusals`: how often the API refused its eviction for a budget, the last
-    time with leave to ask again at `retry_seconds`. `grace_ends_seconds`: its deletionTimestamp.
+    time with leave to ask again at `retry_seconds`. `grace_ends_seconds`: its deletionTimestamp. `unsure`: it was
+    asked to go, and nobody knows whether it does; `fails_since`: since when calls for it fail; `failure`: what the
+    API server said against it, but for a budget.
     """
 
     uid: str
@@ -62,6 +64,9 @@ class VictimState:
     refusals: int = 0
     retry_seconds: int = 0
     grace_ends_seconds: int | None = None
+    unsure: bool = False
+    fails_since: int | None = None
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,7 @@ class PlanEnd(StrEnum):
     ROOM_ELSEWHERE = "RoomElsewhere"
     VICTIM_CHANGED = "VictimChanged"
     DISRUPTION_BUDGET = "DisruptionBudget"
+    EVICTION_FAILED = "EvictionFailed"
     CARDS_LOST = "CardsLost"
     NODE_CLOSED = "NodeClosed"
     VICTIM_STUCK = "VictimStuck"

@@ -111,13 +111,15 @@ def _room(state: Situation) -> int | None:
 
 def _evictions(state: Situation, ready: Sequence[Victim]) -> tuple[Evict, ...]:
     """None while one waits to be asked again: were it refused for good, the others would have gone in vain. None
-    either for a gang that is not whole."""
+    either for a gang that is not whole. Who may be leaving already takes no further room of maxInFlight."""
     victims = state.world.victims
     if not _may_send(state):
         return ()
     if any(victims[v.uid].retry_seconds > state.now_seconds for v in ready):
         return ()
-    return tuple(Evict(victim.uid) for victim in ready[: _room(state)])
+    others = [v.uid for v in ready if not victims[v.uid].unsure]
+    not_yet = {*others} - {*others[: _room(state)]}
+    return tuple(Evict(victim.uid) for victim in ready if victim.uid not in not_yet)
 
 
 def _nominations(state: Situation) -> tuple[Nominate, ...]:
@@ -158,7 +160,9 @@ def _to_other_cards(state: Situation) -> tuple[Action, ...]:
 
 def _wake(state: Situation) -> int | None:
     victims, limits = state.world.victims, state.world.limits
-    moments = [victims[v.uid].retry_seconds for v in state.needed or ()]
+    needed = [victims[v.uid] for v in state.needed or ()]
+    moments = [one.retry_seconds for one in needed]
+    moments += [o.fails_since + limits.stuck_timeout_seconds for o in needed if o.fails_since is not None]
     moments += [
         one.grace_ends_seconds + limits.stuck_timeout_seconds
         for one in state.leaving

@@ -58,7 +58,8 @@ class Situation:
     @property
     def begun(self) -> bool:
         """True when a victim was asked to go, by this process or one before it."""
-        return bool(self.plan.evictions_sent) or bool(self.leaving)
+        asked = any(victim.unsure for victim in self.world.victims.values())
+        return bool(self.plan.evictions_sent) or bool(self.leaving) or asked
 
     @property
     def closed_nodes(self) -> frozenset[str]:
