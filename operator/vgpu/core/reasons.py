@@ -72,6 +72,7 @@ class Reason(StrEnum):
     WAIT_BEFORE = "WaitBefore"
     NOT_ACTIVE = "NotActive"
     SWAP_FROZEN = "SwapFrozen"
+    PLAN_NOT_WRITTEN = "PlanNotWritten"
 
     # Reported, not a refusal.
     READY = "Ready"

@@ -280,8 +280,8 @@ class Preemption:
     def _created(self, plan: PlanFact) -> None:
         self.planner.created(plan)
 
-    def _not_created(self, write: PreemptionWrite, wrong: bool) -> None:
-        self.planner.not_created(write, wrong)
+    def _not_created(self, write: PreemptionWrite, why: str, again: bool) -> None:
+        self.planner.not_created(write, why, again)
 
     def _owner_of(self, uid: str) -> str:
         pod = self._shared.ledger.pod(uid)

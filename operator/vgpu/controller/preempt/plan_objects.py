@@ -23,7 +23,7 @@ from vgpu.controller.preempt.jobs import Jobs
 from vgpu.core.preempt.decision import Plan
 from vgpu.core.preempt.facts import OwnerKind, PlanFact, Victim, Workload
 from vgpu.core.preempt.plan import End, PlanEnd, key_of
-from vgpu.errors import ApiRefused, ApiUnavailable, MalformedObject, NotLeading, OutcomeUnknown
+from vgpu.errors import ApiRefused, ApiUnavailable, LeaseRunsOut, MalformedObject, NotLeading, OutcomeUnknown
 from vgpu.kube.backoff import Backoff
 from vgpu.kube.objects import Key
 
@@ -43,14 +43,15 @@ class PlanWriter(CreatesPreemptions, Protocol):
 @dataclass(frozen=True, slots=True)
 class ObjectParts:
     """What it works with. `wanted`: do these pods still wait for their plan? `created` and `refused` tell what
-    became of a creation, `refused` with True when the API server would say the same again."""
+    became of a creation, `refused` with what the API server says against it, "" = nothing, and whether it is tried
+    again by itself."""
 
     writer: PlanWriter
     read: ReadPreemption
     records: Records
     wanted: Callable[[PreemptionWrite], bool]
     created: Callable[[PlanFact], None]
-    refused: Callable[[PreemptionWrite, bool], None]
+    refused: Callable[[PreemptionWrite, str, bool], None]
     unix_seconds: Callable[[], int]
 
 
@@ -151,16 +152,16 @@ class PlanObjects:
 
     async def _create(self, name: str, write: PreemptionWrite, after: list[str]) -> None:
         await self._jobs.finished(after)
-        found, wrong = None, False
+        found, why = None, ""
         try:
             found = await self._created(write)
         except (ApiRefused, MalformedObject) as error:
             LOG.warning("plan %s was not created: %s", name, error)
-            wrong = True
+            why = str(error)
         except NotLeading as error:
             LOG.info("plan %s was not created: %s", name, error)
         if found is None:
-            self._parts.refused(write, wrong)
+            self._parts.refused(write, why, False)
         else:
             self._parts.created(found)
 
@@ -177,6 +178,8 @@ class PlanObjects:
                 return (await create_or_take(self._parts.writer, self._parts.read, write)).fact
             except (ApiUnavailable, OutcomeUnknown) as error:
                 LOG.info("plan %s/%s not created yet: %s", write.namespace, write.name, error)
+                if not isinstance(error, LeaseRunsOut):
+                    self._parts.refused(write, str(error), True)
             await asyncio.sleep(backoff.next_seconds())
         return None
 

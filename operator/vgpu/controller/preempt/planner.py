@@ -140,15 +140,21 @@ class Planner:
     def created(self, plan: PlanFact) -> None:
         """A plan's object was created: now its victims may be asked to go, before anybody else is decided on."""
         self._parts.book.adopt(plan)
+        self._parts.told.not_refused(plan.owner_uids)
         workloads = self._parts.roster.workloads
         for event in preemptor_events(plan, [workloads[uid] for uid in plan.owner_uids if uid in workloads]):
             self._parts.told.soon(event)
         if self._parts.fence.leading:
             self.keeper.step(key_of(plan))
 
-    def not_created(self, write: PreemptionWrite, wrong: bool) -> None:
-        """A plan's object was not created: nothing is held for it. `wrong`: nor would it be at once."""
-        if wrong:
+    def not_created(self, write: PreemptionWrite, why: str, again: bool) -> None:
+        """A plan's object was not created: nothing is held for it, unless it is tried `again` by itself. `why`: the
+        server's words, "" = nothing: whoever waits is told."""
+        pods = [pod for uid in write.owner_uids if why and (pod := self._parts.ledger.pod(uid))]
+        self._parts.told.not_written((Key(pod.namespace, pod.name, pod.uid) for pod in pods), why)
+        if again:
+            return
+        if why:
             self.lessons.failed(write.owner_uids, self._parts.wall.now_seconds())
         self._parts.book.withdraw(f"{write.namespace}/{write.name}")
         self._promises.note()

@@ -54,6 +54,7 @@ OWN_REASONS = frozenset(
         Reason.PROTECTED,
         Reason.WAIT_BEFORE,
         Reason.SWAP_FROZEN,
+        Reason.PLAN_NOT_WRITTEN,
     }
 )
 """Reasons of preemption. What nodes and queues say to a pod it is told anyway, once is enough: QueueCapability is
@@ -110,6 +111,12 @@ class Told:
         self._due.discard(pod.uid)
         if not quiet and refusal.reason in OWN_REASONS:
             self._due.add(pod.uid, asyncio.get_running_loop().time() + self._settle_seconds)
+
+    def not_written(self, pods: Iterable[Key], why: str) -> None:
+        """The API server does not take the object of the plan for these pods."""
+        for pod in pods:
+            text = f"the API server does not take the plan that makes room for it: {why}"
+            self.refused(pod, Refusal(Reason.PLAN_NOT_WRITTEN, text))
 
     def refusal(self, uid: str) -> Refusal | None:
         """Why nobody is evicted for this pod, as far as that was found out."""
