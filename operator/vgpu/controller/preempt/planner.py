@@ -148,8 +148,8 @@ class Planner:
             self.keeper.step(key_of(plan))
 
     def not_created(self, write: PreemptionWrite, why: str, again: bool) -> None:
-        """A plan's object was not created: nothing is held for it, unless it is tried `again` by itself. `why`: the
-        server's words, "" = nothing: whoever waits is told."""
+        """A plan's object was not created: nothing is held for it, unless it is tried `again` by itself. `why`:
+        the server's words, "" = nothing: whoever waits is told."""
         pods = [pod for uid in write.owner_uids if why and (pod := self._parts.ledger.pod(uid))]
         self._parts.told.not_written((Key(pod.namespace, pod.name, pod.uid) for pod in pods), why)
         if again:

@@ -5,8 +5,6 @@ Enters: a Situation. Leaves: an End, or None. The list reads as the specificatio
 
 from collections.abc import Callable, Sequence
 
-from collections.abc import Callable, Sequence
-
 from vgpu.core.preempt.facts import OwnerKind, Victim
 from vgpu.core.preempt.plan import End, OwnerState, PlanEnd
 from vgpu.core.preempt.situation import Situation
