@@ -7,7 +7,7 @@ import pytest
 
 from tests.controller.preempt.planner_world import Api, World, percent, whole
 from tests.controller.preempt.test_planner import fill, play
-from vgpu.core.preempt.facts import QueueFact, WithinQueue
+from vgpu.core.preempt.facts import QueueFact, StopPolicy, WithinQueue
 from vgpu.errors import ApiRefused, ApiUnavailable, OutcomeUnknown
 from vgpu.kube.objects import Key
 
@@ -136,6 +136,21 @@ def test_a_call_that_may_have_been_carried_out_takes_one_place_of_max_in_flight(
         assert len(world.api.evictions) == 2
 
     play(scenario, Api(queues=[QueueFact("default", max_in_flight=1)]))
+
+
+def test_a_queue_is_emptied_beside_one_whose_eviction_fails() -> None:
+    async def scenario(world: World) -> None:
+        fill(world, 3)
+        await world.begin()
+        failing = fail_for(world, FAILURES[1])
+        await world.pass_time(55)
+        assert set(world.api.asked) == failing
+        await world.pass_time(20)
+        assert len(world.api.evictions) == 2
+        assert not failing & set(world.api.evictions)
+
+    draining = QueueFact("default", stop_policy=StopPolicy.HOLD_AND_DRAIN, max_in_flight=1)
+    play(scenario, Api(queues=[draining]))
 
 
 def test_one_that_left_after_a_call_without_an_answer_is_owed() -> None:

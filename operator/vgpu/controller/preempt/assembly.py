@@ -198,7 +198,7 @@ class Preemption:
             rounds=Rounds(shared.ledger, shared.index, waiting),
             deciding=Deciding(shared.metrics.decided),
             lessons=Lessons(self._owner_of),
-            drains=QueueDrains(shared.roster, self.evictions, self.told, self._look_at),
+            drains=QueueDrains(shared.roster, self.evictions, self.told, self._look_at, self.wall.now_seconds),
             told=self.told,
             wall=self.wall,
             poke=shared.poke,

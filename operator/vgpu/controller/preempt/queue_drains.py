@@ -19,13 +19,21 @@ DRAIN = "queue "
 
 
 class QueueDrains:
-    """See the module. `look_at`: look again at this moment (seconds since 1970)."""
+    """See the module. `look_at`: look again at this moment; `now_seconds` (since 1970)."""
 
-    def __init__(self, roster: Roster, evictions: Evictions, told: Told, look_at: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        evictions: Evictions,
+        told: Told,
+        look_at: Callable[[int], None],
+        now_seconds: Callable[[], int],
+    ) -> None:
         self._roster = roster
         self._evictions = evictions
         self._told = told
         self._look_at = look_at
+        self._now_seconds = now_seconds
 
     def look(self) -> None:
         """Order what is to go now."""
@@ -40,8 +48,8 @@ class QueueDrains:
 
     def _drain(self, queue: QueueFact) -> None:
         mine = [one for one in self._roster.workloads.values() if one.queue == queue.name and one.running]
-        in_flight = sum(one.terminating or self._goes(one.uid) for one in mine)
-        ready = [one for one in mine if never_victim(one) is None and not self._goes(one.uid)]
+        in_flight = sum(one.terminating or self._goes(queue, one.uid) for one in mine)
+        ready = [one for one in mine if never_victim(one) is None and not self._asked(one.uid)]
         ready.sort(key=lambda one: (one.priority, -one.created_seconds, one.uid))
         room = len(ready) if queue.max_in_flight is None else max(0, queue.max_in_flight - in_flight)
         for workload in ready:
@@ -51,10 +59,21 @@ class QueueDrains:
             if asked is not None and asked.retry_seconds:
                 self._look_at(asked.retry_seconds)
             self._evictions.ask(self._order(queue, workload))
-            room -= self._goes(workload.uid)
+            room -= self._asked(workload.uid)
 
-    def _goes(self, uid: str) -> bool:
+    def _asked(self, uid: str) -> bool:
         return self._evictions.leaving(uid) or self._evictions.under_way(uid)
+
+    def _goes(self, queue: QueueFact, uid: str) -> bool:
+        """One whose eviction keeps failing is asked for on and on, and keeps nobody else."""
+        asked = self._evictions.get(uid)
+        if asked is None or asked.fails_since is None:
+            return self._asked(uid)
+        fails_until = asked.fails_since + queue.stuck_timeout_seconds
+        if self._now_seconds() < fails_until:
+            self._look_at(fails_until)
+            return True
+        return False
 
     def _order(self, queue: QueueFact, workload: Workload) -> Order:
         pod = Key(workload.namespace, workload.name, workload.uid)
