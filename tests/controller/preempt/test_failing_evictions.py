@@ -70,8 +70,24 @@ def test_one_that_is_refused_is_told_with_what_the_api_says() -> None:
         await world.until(lambda: world.bound("uid-h"), "h to be bound", 20)
         assert world.api.evictions[0] not in failing
         assert "admission denied it" in told(world, "h")
+        assert "EvictionRefused" in told(world, "h")
 
     play(scenario)
+
+
+def test_changed_rules_bring_back_one_that_was_refused() -> None:
+    async def scenario(world: World) -> None:
+        fill(world, 1)
+        process = await world.begin()
+        world.api.raises["evict"] = [ApiRefused(403, "Forbidden", "admission denied it")]
+        world.high("h")
+        await world.until(lambda: "admission denied it" in told(world, "h"), "h to be told")
+        await world.pass_time(20)
+        assert len(world.api.asked) == 1
+        process.preemption.rules_changed()
+        await world.until(lambda: world.bound("uid-h"), "h to be bound", 20)
+
+    play(scenario, Api(nodes={"n1": 1}))
 
 
 def test_changed_rules_do_not_bring_back_one_whose_eviction_fails() -> None:

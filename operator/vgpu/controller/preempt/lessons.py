@@ -37,7 +37,7 @@ IN_VAIN = frozenset({PlanEnd.HOLD_EXPIRED, PlanEnd.BIND_FAILED})
 class _Lesson:
     avoid: Avoid = NOTHING_LEARNT
     unwilling: frozenset[str] = frozenset()
-    """Victims that the API server does not evict, whatever the rules say."""
+    """Victims whose eviction keeps failing: to find that out anew takes long, whatever the rules say."""
     until_seconds: int = 0
     failures: int = 0
     rests_until_seconds: int = 0

@@ -16,6 +16,7 @@ UNITS_FIRST = frozenset(
         PlanEnd.ROOM_ELSEWHERE,
         PlanEnd.VICTIM_CHANGED,
         PlanEnd.DISRUPTION_BUDGET,
+        PlanEnd.EVICTION_REFUSED,
         PlanEnd.EVICTION_FAILED,
         PlanEnd.VICTIM_STUCK,
     }
@@ -118,7 +119,7 @@ def _budget(state: Situation) -> End | None:
         return None
     said = next((why for v in refused if (why := state.world.victims[v.uid].failure)), "")
     if said:
-        return _not_evicted(state, refused, "refuses")
+        return _not_evicted(PlanEnd.EVICTION_REFUSED, state, refused)
     return End(
         PlanEnd.DISRUPTION_BUDGET,
         f"the disruption budget does not let {_named(refused)} go",
@@ -132,14 +133,14 @@ def _eviction_fails(state: Situation) -> End | None:
     limit, known = state.world.limits.stuck_timeout_seconds, state.world.victims
     since = {v: known[v.uid].fails_since for v in state.needed or ()}
     failing = [v for v, one in since.items() if one is not None and state.now_seconds >= one + limit]
-    return _not_evicted(state, failing, "fails") if failing else None
+    return _not_evicted(PlanEnd.EVICTION_FAILED, state, failing) if failing else None
 
 
-def _not_evicted(state: Situation, victims: Sequence[Victim], how: str) -> End:
+def _not_evicted(reason: PlanEnd, state: Situation, victims: Sequence[Victim]) -> End:
     said = next((why for v in victims if (why := state.world.victims[v.uid].failure)), "")
     return End(
-        PlanEnd.EVICTION_FAILED,
-        f"the API server {how} to evict {_named(victims)}: {said}",
+        reason,
+        f"the API server does not evict {_named(victims)}: {said}",
         replan=True,
         avoid_victims=frozenset(victim.uid for victim in victims),
     )

@@ -120,6 +120,7 @@ class PlanEnd(StrEnum):
     ROOM_ELSEWHERE = "RoomElsewhere"
     VICTIM_CHANGED = "VictimChanged"
     DISRUPTION_BUDGET = "DisruptionBudget"
+    EVICTION_REFUSED = "EvictionRefused"
     EVICTION_FAILED = "EvictionFailed"
     CARDS_LOST = "CardsLost"
     NODE_CLOSED = "NodeClosed"
