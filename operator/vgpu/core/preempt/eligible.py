@@ -5,7 +5,7 @@ rule that allows an eviction needs a strictly higher rank, so evictions cannot g
 forbids. Cards, nodes and budgets are no business of this file.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vgpu.core.preempt.amounts import sum_of
@@ -19,10 +19,12 @@ from vgpu.core.preempt.facts import (
     Workload,
 )
 from vgpu.core.preempt.protection import No, Right, never_victim, no, protected
-from vgpu.core.preempt.queues import find_queue, over_capability, stopped, under_guarantee
+from vgpu.core.preempt.queues import find_queue, may_start, over_capability, stopped, under_guarantee
 from vgpu.core.preempt.rank import is_older, rank_of
 from vgpu.core.preempt.usage import UNUSED, QueueUsage, usage_by_queue
 from vgpu.core.reasons import Reason, Refusal
+
+_NAMED_QUEUES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,34 @@ def may_preempt(standing: Standing, preemptor: Workload, now_seconds: int) -> No
         wait = until - now_seconds
         return no(Reason.WAIT_BEFORE, f"queue {queue.name} evicts only after {wait} s more of waiting", until)
     return over_alone(queue, preemptor.claim)
+
+
+def in_one_queue(preemptors: Sequence[Workload]) -> No | None:
+    """Why nobody may be evicted for pods that start together, or None: rights, amounts and what is deserved are a
+    matter of one queue, so a gang whose pods name several starts only where room is free."""
+    in_queue: dict[str, str] = {}
+    for pod in preemptors:
+        in_queue.setdefault(pod.queue, pod.pod)
+    if len(in_queue) < 2:
+        return None
+    first = preemptors[0]
+    who = first.pod if first.gang is None else f"gang {first.gang.key}"
+    named = [f"{pod} in {queue}" for queue, pod in in_queue.items()]
+    more = f" and {len(named) - _NAMED_QUEUES} more" if len(named) > _NAMED_QUEUES else ""
+    text = f"{who} has pods in several queues ({', '.join(named[:_NAMED_QUEUES])}{more}): nobody is evicted for it"
+    return no(Reason.QUEUE_POLICY, f"{text}; let all its pods name one queue")
+
+
+def queues_take(standing: Standing, pods: Iterable[Workload]) -> Refusal | None:
+    """Why these pods may not all start now, each in its own queue and without any eviction, or None."""
+    claims: dict[str, list[Amounts]] = {}
+    for pod in pods:
+        claims.setdefault(pod.queue, []).append(pod.claim)
+    verdicts = (
+        may_start(name, standing.queues, standing.usage_of(name), sum_of(of_queue))
+        for name, of_queue in claims.items()
+    )
+    return next((refusal for refusal in verdicts if refusal is not None), None)
 
 
 def may_evict(standing: Standing, preemptor: Workload, victim: Workload, now_seconds: int) -> Right | No:

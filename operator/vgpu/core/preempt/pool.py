@@ -12,6 +12,7 @@ from vgpu.core.preempt.amounts import sum_of
 from vgpu.core.preempt.candidates import Candidates, candidates_for
 from vgpu.core.preempt.cost import CostScale
 from vgpu.core.preempt.decision_world import NOTHING_LEARNT, Avoid, DecisionWorld
+from vgpu.core.preempt.eligible import in_one_queue
 from vgpu.core.preempt.facts import Amounts, Workload
 from vgpu.core.preempt.protection import No, no
 from vgpu.core.preempt.quotas import guarantees
@@ -40,6 +41,9 @@ def pool_for(
     world: DecisionWorld, preemptors: Sequence[Workload], now_seconds: int, avoid: Avoid = NOTHING_LEARNT
 ) -> Pool | No:
     """Who could go for these pods, or why they may evict nobody at all."""
+    mixed = in_one_queue(preemptors)
+    if mixed is not None:
+        return mixed
     frozen = frozen_pairs(world.swaps, preemptors, now_seconds)
     candidates = candidates_for(world.standing, preemptors, world.workloads.values(), now_seconds, frozen)
     if isinstance(candidates, No):

@@ -15,7 +15,7 @@ from vgpu.core.preempt.amounts import sum_of
 from vgpu.core.preempt.cost import Cost
 from vgpu.core.preempt.decision import Plan, choose
 from vgpu.core.preempt.decision_world import NOTHING_LEARNT, Avoid, DecisionWorld
-from vgpu.core.preempt.eligible import may_evict
+from vgpu.core.preempt.eligible import may_evict, queues_take
 from vgpu.core.preempt.facts import NOTHING, Amounts, QueueFact, Workload
 from vgpu.core.preempt.obstacles import Obstacle, nearest_nodes, room_now
 from vgpu.core.preempt.pool import Pool, pool_for
@@ -27,8 +27,8 @@ from vgpu.core.preempt.usage import QueueUsage
 from vgpu.core.preempt.victims import lost_work
 from vgpu.core.reasons import Reason, Refusal
 
-MAY_DO_WITHOUT_EVICTION = frozenset({Reason.PREEMPTION_NEVER, Reason.WAIT_BEFORE})
-"""Reasons for which a pod may evict nobody, and takes what is free all the same."""
+MAY_DO_WITHOUT_EVICTION = frozenset({Reason.PREEMPTION_NEVER, Reason.WAIT_BEFORE, Reason.QUEUE_POLICY})
+"""Reasons for which pods may evict nobody, and take what is free all the same, if their queues let them."""
 
 
 class Outcome(StrEnum):
@@ -132,14 +132,20 @@ def _same_gang(one: Workload, other: Workload) -> bool:
 def _preview(world: DecisionWorld, pods: tuple[Workload, ...], now_seconds: int, avoid: Avoid) -> Preview:
     pool = pool_for(world, pods, now_seconds, avoid)
     if isinstance(pool, No):
-        seats = room_now(world, pods) if pool.reason in MAY_DO_WITHOUT_EVICTION else ()
-        if seats:
-            return Preview(pods, Outcome.FITS_NOW, seats, queues=queues_after(world, pods, ()))
-        return Preview(pods, Outcome.NO, waits=len(pods), refusal=pool.refusal, until_seconds=pool.until_seconds)
+        return _without_eviction(world, pods, pool)
     answer = choose(world, pods, pool)
     if isinstance(answer, No):
         return _refused(world, pods, pool, answer)
     return _planned(world, pods, pool, answer, now_seconds)
+
+
+def _without_eviction(world: DecisionWorld, pods: tuple[Workload, ...], why: No) -> Preview:
+    """For pods that may evict nobody: what is free, where that is open to them."""
+    seats = room_now(world, pods) if why.reason in MAY_DO_WITHOUT_EVICTION else ()
+    full = queues_take(world.standing, pods) if seats else None
+    if seats and full is None:
+        return Preview(pods, Outcome.FITS_NOW, seats, queues=queues_after(world, pods, ()))
+    return Preview(pods, Outcome.NO, waits=len(pods), refusal=full or why.refusal, until_seconds=why.until_seconds)
 
 
 def _refused(world: DecisionWorld, pods: tuple[Workload, ...], pool: Pool, answer: No) -> Preview:
