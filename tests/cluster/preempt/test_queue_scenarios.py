@@ -56,6 +56,22 @@ def test_s63_a_queue_at_its_capability_evicts_nobody(case: Case) -> None:
     assert case.evictions() == []
 
 
+def test_a_pod_that_no_node_would_take_lays_nothing_open_of_what_its_queue_runs(case: Case) -> None:
+    """Its queue runs what it deserves, the other one has borrowed two cards."""
+    case.node(5)
+    mine = Kind(queue=case.queue("mine", deserved={"cards": "2"}))
+    case.run("mine", mine, 2)
+    case.run("borrows", Kind(queue=case.queue("other", deserved={"cards": "1"}), priority=MIDDLE), 3)
+    case.pod(
+        "imposs", mine.but(ask=Ask(2), priority=HIGH, extra={"nodeSelector": {"example.com/zone": "nowhere"}})
+    )
+    case.wait_refused("imposs", "OtherFilters")
+    case.pod("srv", Kind(queue=case.queue("srv", deserved={"cards": "1"})))
+    case.wait_bound("srv")
+    assert len(case.evictions()) == 1
+    assert len(case.running("mine")) == 2
+
+
 def test_s64_who_is_not_entitled_takes_nothing_from_who_is(case: Case) -> None:
     case.node(1)
     case.run("low", Kind(queue=case.queue("a", deserved={"cards": "1"})))
