@@ -178,6 +178,8 @@ class PlanCluster:
             self.refusals[uid] = (self.refusals.get(uid, (0, 0))[0] + 1, self.now_seconds + 10)
             return
         pod = self.pods.get(uid)
+        self.unsure.discard(uid)
+        self.fails_since.pop(uid, None)
         if pod is not None and not pod.terminating:
             self.grace_ends[uid] = self.now_seconds + self.grace_seconds
             self.ledger.plans.mark_evicted(uid, pod.node)
@@ -232,7 +234,7 @@ class PlanCluster:
         nodes = {card.node for card in plan.reservations}
         return PlanWorld(
             owners={uid: self._owner(uid) for uid in uids},
-            victims={victim.uid: self._victim(victim.uid) for victim in plan.victims},
+            victims={victim.uid: self._victim(victim.uid, victim.unit) for victim in plan.victims},
             views={node: view for node in nodes if (view := self.ledger.view(node)) is not None},
             limits=self.limits,
             elsewhere=self._elsewhere(uids) if self.look_elsewhere else (),
@@ -313,14 +315,14 @@ class PlanCluster:
         nominated = self.ledger.nomination(uid) is not None
         return OwnerPod(uid, state, pod.request, nominated, self.obstacles.get(uid, ""))
 
-    def _victim(self, uid: str) -> VictimState:
+    def _victim(self, uid: str, unit: str) -> VictimState:
         pod = self.pods.get(uid)
         refusals, retry = self.refusals.get(uid, (0, 0))
         return VictimState(
             uid,
             gone=pod is None,
             leaving=pod is not None and pod.terminating,
-            unit=self.units.get(uid, ""),
+            unit=self.units.get(uid, unit),
             objection=self.objections.get(uid, ""),
             refusals=refusals,
             retry_seconds=retry,
