@@ -149,7 +149,7 @@ async def test_kubectl_tells_who_waits_for_whom(desk: Desk) -> None:
     header, row = (
         await asyncio.to_thread(desk.cluster.kubectl, "get", "gpupreemptions", "-n", SPACE)
     ).splitlines()
-    assert header.split() == ["NAME", "OWNER", "PHASE", "VICTIMS", "WAITS", "FOR", "RULE", "PARTIAL", "AGE"]
+    assert header.split() == ["NAME", "OWNER", "PHASE", "VICTIMS", "RULE", "PARTIAL", "AGE"]
     assert "low/l0, low/l1" in row
     await desk.writer.apply_preemption_status(made, preemption_status(PlanPhase.DRAINING, waits_for="low/l1"))
     row = (await asyncio.to_thread(desk.cluster.kubectl, "get", "gpup", "-n", SPACE)).splitlines()[1]

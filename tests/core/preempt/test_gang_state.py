@@ -9,8 +9,9 @@ from vgpu import names
 from vgpu.core.facts import Phase, PodFact
 from vgpu.core.preempt.facts import Gang
 from vgpu.core.preempt.gang_state import GangState, Rules, gang_state, in_vain, starts_with, why_not_alone
+from vgpu.core.preempt.pod_groups import PodGroupIs
 from vgpu.core.reasons import Reason
-from vgpu.core.terms import PodTerms
+from vgpu.core.terms import GroupName, GroupSource, PodTerms
 
 RULES = Rules(names.SCHEDULER_NAME, lift_gates=True)
 GANG = Gang("label/team/g", 4)
@@ -113,3 +114,23 @@ def test_a_gang_is_not_broken_while_bindings_are_under_way_or_nobody_would_compl
     assert not state(runs("r1"), member("p1"), member("p2"), booked=("p1",)).partial
     assert in_vain(state(runs("r1"), runs("r2")), 0, 60, 1000) == ()
     assert not state(member("p1")).partial
+
+
+@pytest.mark.parametrize(
+    ("is_", "reason"),
+    [(PodGroupIs.MISSING, Reason.POD_GROUP_NOT_FOUND), (PodGroupIs.UNREAD, Reason.GANG_WAITS)],
+)
+def test_nobody_starts_whose_podgroup_is_not_there_however_many_there_are(is_: PodGroupIs, reason: Reason) -> None:
+    terms = PodTerms(group=GroupName(GroupSource.VOLCANO, "team", "g"))
+    pods = [pending_pod(f"p{n}", scheduler_name=names.SCHEDULER_NAME, terms=terms) for n in range(3)]
+    found = state(*pods, gang=Gang("g", 1, pod_group=is_))
+    assert (found.runs, found.complete, found.required, starts_with(found, ["p0", "p1"])) == (
+        False,
+        False,
+        (),
+        False,
+    )
+    refusal = why_not_alone(found, ["p0"], "p0")
+    assert refusal is not None
+    assert (refusal.reason, "PodGroup g" in refusal.message) == (reason, True)
+    assert not state(runs("r1"), *pods, gang=Gang("g", 1, pod_group=is_)).partial

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from vgpu import names
 from vgpu.core.facts import Phase, PodFact
 from vgpu.core.preempt.facts import Gang
+from vgpu.core.preempt.pod_groups import refusal_without
 from vgpu.core.preempt.recovery import released_of_broken_gang
 from vgpu.core.reasons import Reason, Refusal
+from vgpu.core.terms import GroupName
 
 OWN_GATE = frozenset({names.GANG_GATE})
 NO_GATE: frozenset[str] = frozenset()
@@ -46,6 +48,12 @@ class GangState:
         if not self.gang.known:
             return max(1, minimum - len(self.running))
         return max(0, minimum - len(self.running)) if minimum > 1 else 0
+
+    @property
+    def group(self) -> GroupName | None:
+        """What its pods name."""
+        groups = (pod.terms.group for pod in (*self.waiting, *self.running) if pod.terms is not None)
+        return next((group for group in groups if group is not None), None)
 
     @property
     def runs(self) -> bool:
@@ -115,6 +123,8 @@ def why_not_alone(state: GangState, sent: Collection[str], uid: str, room: int |
     if state.runs or (uid in sent and starts_with(state, sent)):
         return None
     name, wanted = state.gang.key, state.gang.minimum
+    if not state.gang.known and state.group is not None:
+        return refusal_without(state.group, state.gang.pod_group)
     if not state.complete:
         there = len(state.waiting) + len(state.running)
         more = f", {state.held_back} of its pods are held back otherwise" if state.held_back else ""
