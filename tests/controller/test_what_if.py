@@ -20,6 +20,7 @@ from vgpu.core.preempt.decision_world import NOTHING_LEARNT, Avoid
 from vgpu.core.preempt.facts import Limits, QueueFact
 from vgpu.core.preempt.gang_desk import GangDesk
 from vgpu.core.preempt.gang_state import Rules
+from vgpu.core.preempt.pod_groups import GroupKind
 from vgpu.core.preempt.roster import Roster
 from vgpu.core.terms import GroupName, GroupSource, OwnerRef, PodTerms
 from vgpu.settings import OperatorSettings
@@ -249,6 +250,22 @@ async def test_a_gang_that_does_not_exist_is_answered_as_a_gang() -> None:
         it.put(member("g-0"))
         answer = await asked_of(it, in_gang(2))
         assert [one["pod"] for one in answer["pods"]] == ["team/g-0", "team/new"]
+
+
+async def test_pods_whose_pod_group_is_not_there_do_not_start() -> None:
+    async with bench("node-a") as it:
+        it.roster.gangs.put_kind(GroupSource.VOLCANO, GroupKind.READ)
+        annotations = {"scheduling.k8s.io/group-name": "pg"}
+        named = {**MANIFEST, "metadata": {**MANIFEST["metadata"], "annotations": annotations}}
+        answer = await asked_of(it, named, copies=2)
+        assert (answer["outcome"], answer["reason"]) == ("No", "PodGroupNotFound")
+        terms = PodTerms(OWNED.owner, GroupName(GroupSource.VOLCANO, "team", "pg"))
+        it.put(pending("there", terms=terms))
+        answer = await asked(it, "there")
+        assert answer["outcome"] == "No"
+        assert "no PodGroup pg" in answer["message"]
+        it.roster.gangs.put_kind(GroupSource.VOLCANO, GroupKind.ABSENT)
+        assert (await asked_of(it, named))["outcome"] == "FitsNow"
 
 
 async def test_more_pods_of_a_gang_than_it_needs_are_told_apart() -> None:

@@ -117,7 +117,7 @@ class WhatIf:
         if said is None or said.group is None:
             return ALONE, one_by_one([pod.uid for pod in pods])
         terms = self._parts.groups.would_mean(said.group, said.group_minimum)
-        if terms.gang is None or terms.gang.minimum <= 1:
+        if terms.gang is None or (terms.gang.known and terms.gang.minimum <= 1):
             return terms, one_by_one([pod.uid for pod in pods])
         there = self._parts.gangs.state(said.group.key)
         return terms, in_gang(with_coming(there, GangState(terms.gang, waiting=pods)), pods)

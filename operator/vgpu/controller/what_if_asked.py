@@ -15,6 +15,7 @@ from vgpu.core.facts import PodFact
 from vgpu.core.preempt.decision_world import NOTHING_LEARNT, Avoid, DecisionWorld
 from vgpu.core.preempt.gang_state import GangState, why_not_alone
 from vgpu.core.preempt.guest import Guests, with_guests
+from vgpu.core.preempt.pod_groups import refusal_without
 from vgpu.core.preempt.preview import Preview, pods_before
 from vgpu.core.preempt.several import preview_all, preview_each, preview_idle, refused
 from vgpu.core.reasons import Reason, Refusal
@@ -91,6 +92,9 @@ def with_coming(state: GangState | None, gang_state: GangState) -> GangState:
 def in_gang(state: GangState, asked: Sequence[PodFact]) -> Way:
     """For pods of a gang that needs several: its required members start together, others where room is left."""
     uids, key = tuple(pod.uid for pod in asked), state.gang.key
+    terms = asked[0].terms
+    if not state.gang.known and terms is not None and terms.group is not None:
+        return Way(How.NOT, uids, refusal_without(terms.group, state.gang.pod_group))
     if state.runs:
         text = f"gang {key} runs with the {state.gang.minimum} pods that it needs: nobody is evicted for one more"
         return Way(How.IDLE, uids, Refusal(Reason.GANG_SURPLUS, text))

@@ -25,6 +25,7 @@ HELPS: Mapping[Reason, str] = {
     Reason.QUEUE_GUARANTEE: "lower the guarantee of the other queue, or wait",
     Reason.EVICTION_LIMITS: "wait, or let disruption budgets, gangs or guarantees allow more",
     Reason.GANG_INCOMPLETE: "create the pods that are missing, or look at what holds them back",
+    Reason.POD_GROUP_NOT_FOUND: "create the PodGroup, or make the pod anew without its name",
     Reason.GANG_SURPLUS: "wait: a further member uses what is free",
     Reason.NO_ROOM_FOR_GANG: "ask for fewer or smaller members, or wait until more may be evicted",
     Reason.QUEUE_NOT_RECLAIMABLE: "set reclaimable: true in the other queue, or wait",
