@@ -147,10 +147,15 @@ def names_for_people(names_of: Iterable[str]) -> str:
 
 
 def _condition(of: str, reason: str, message: str, now_seconds: int) -> Condition:
-    since = datetime.fromtimestamp(now_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    since = time_words(now_seconds)
     return Condition(
         type=of, status=ConditionStatus.TRUE, reason=reason, message=message, last_transition_time=since
     )
+
+
+def time_words(epoch_seconds: int) -> str:
+    """A moment as Kubernetes writes it."""
+    return datetime.fromtimestamp(epoch_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _reservation(held: NodeReservation) -> CardReservation:

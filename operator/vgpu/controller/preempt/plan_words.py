@@ -6,6 +6,7 @@ here: the words (core.preempt.words, core.preempt.plan_waits), what a plan does.
 
 from collections.abc import Callable
 
+from vgpu.controller.preempt.bodies import time_words
 from vgpu.controller.preempt.keeper_parts import KeeperParts
 from vgpu.controller.preempt.told import CARDS_HELD, SEAT_TAKEN, Going, event_about, victim_event
 from vgpu.controller.writes import EventWrite
@@ -25,7 +26,7 @@ class PlanWords:
 
     def waits_for(self, plan: PlanFact, progress: Progress) -> str:
         """What the plan waits for now."""
-        return waits_for(self._situation(plan, progress), self._name_of)
+        return waits_for(self._situation(plan, progress), self._name_of, time_words)
 
     def victim_event(self, plan: PlanFact, uid: str) -> EventWrite | None:
         """What a victim that is still known is told."""

@@ -5,7 +5,6 @@ what the plan does about it.
 """
 
 from collections.abc import Callable, Collection
-from datetime import UTC, datetime
 
 from vgpu.core.preempt.needed import still_held
 from vgpu.core.preempt.plan import OwnerState
@@ -14,10 +13,10 @@ from vgpu.core.preempt.words import names_words
 from vgpu.core.wanted import plural_s
 
 
-def waits_for(state: Situation, name_of: Callable[[str], str]) -> str:
+def waits_for(state: Situation, name_of: Callable[[str], str], moment_of: Callable[[int], str]) -> str:
     """In the order in which it happens: pods to be asked, pods that leave, a gang's members, its pods to be bound.
 
-    `name_of`: NS/NAME of a pod by its uid, or its uid.
+    `name_of`: NS/NAME of a pod by its uid, or its uid; `moment_of`: a moment of the situation's clock in words.
     """
     parts = [
         _pods([f"{one.namespace}/{one.name}" for one in state.needed or ()], "to be asked to go"),
@@ -25,7 +24,7 @@ def waits_for(state: Situation, name_of: Callable[[str], str]) -> str:
         _pods(others_leaving(state), "to end, though not for it"),
     ]
     if state.empty.kept:
-        parts.append(_members(state))
+        parts.append(_members(state, moment_of))
     said = ", ".join(part for part in parts if part)
     return said or _owner(state, name_of)
 
@@ -63,13 +62,10 @@ def _pods(names: Collection[str], what: str) -> str:
     return f"{names_words(list(names))} {what}" if names else ""
 
 
-def _members(state: Situation) -> str:
+def _members(state: Situation, moment_of: Callable[[int], str]) -> str:
     lacks, clocks = len(state.empty.kept), state.clocks
     since = min((one for one in (clocks.empty_seconds, clocks.drained_seconds) if one is not None), default=None)
-    until = ""
-    if since is not None:
-        moment = datetime.fromtimestamp(since + state.world.limits.hold_timeout_seconds, UTC)
-        until = f", until {moment.strftime('%Y-%m-%dT%H:%M:%SZ')}"
+    until = "" if since is None else f", until {moment_of(since + state.world.limits.hold_timeout_seconds)}"
     return f"{lacks} more member{plural_s(lacks)} of the gang{until}"
 
 
