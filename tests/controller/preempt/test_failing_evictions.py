@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.controller.preempt.planner_world import Api, World, percent, whole
+from tests.controller.preempt.planner_world import Api, World, now, percent, whole
 from tests.controller.preempt.test_planner import fill, play
 from vgpu.core.preempt.facts import QueueFact, StopPolicy, WithinQueue
+from vgpu.core.preempt.plan import Progress
+from vgpu.core.preempt.plan_waits import waits_for
+from vgpu.core.preempt.situation import situation_of
 from vgpu.errors import ApiRefused, ApiUnavailable, OutcomeUnknown
 from vgpu.kube.objects import Key
 
@@ -38,6 +41,14 @@ def fail_for(world: World, error: Exception, uids: set[str] | None = None) -> se
     return failing
 
 
+def waits_of(world: World) -> list[str]:
+    """What living plans say they wait for."""
+    assert world.process is not None
+    preemption = world.process.preemption
+    plans = preemption.book.all_living()
+    return [waits_for(situation_of(plan, preemption.worlds.of(plan), Progress(), now()), str) for plan in plans]
+
+
 def told(world: World, name: str) -> str:
     return " | ".join(event.message for event in world.api.events if event.object_name == name)
 
@@ -51,6 +62,7 @@ def test_somebody_else_goes_for_one_whose_eviction_fails_for_ever(error: Excepti
         world.high("h")
         await world.pass_time(55)
         assert set(world.api.asked) == failing, "stuckTimeout is not over"
+        assert WEBHOOK in " ".join(waits_of(world))
         await world.until(lambda: world.bound("uid-h"), "h to be bound", 20)
         assert len(world.api.evictions) == 1
         assert len(failing) == 1

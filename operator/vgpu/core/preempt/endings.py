@@ -147,7 +147,7 @@ def _not_evicted(reason: PlanEnd, state: Situation, victims: Sequence[Victim]) -
 
 
 def _named(victims: Sequence[Victim]) -> str:
-    return ", ".join(f"{victim.namespace}/{victim.name}" for victim in victims)
+    return ", ".join(victim.pod for victim in victims)
 
 
 def _stuck(state: Situation) -> End | None:

@@ -236,6 +236,11 @@ class Victim:
     node: str
     unit: str = ""
 
+    @property
+    def pod(self) -> str:
+        """NS/POD, as people write it."""
+        return f"{self.namespace}/{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeReservation:

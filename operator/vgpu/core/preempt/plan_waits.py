@@ -18,8 +18,14 @@ def waits_for(state: Situation, name_of: Callable[[str], str], moment_of: Callab
 
     `name_of`: NS/NAME of a pod by its uid, or its uid; `moment_of`: a moment of the situation's clock in words.
     """
+    known = state.world.victims
+    failing = [one for one in state.needed or () if known[one.uid].fails_since is not None]
     parts = [
-        _pods([f"{one.namespace}/{one.name}" for one in state.needed or ()], "to be asked to go"),
+        _pods([one.pod for one in state.needed or () if one not in failing], "to be asked to go"),
+        _pods(
+            [one.pod for one in failing],
+            f"whose eviction fails ({known[failing[0].uid].failure})" if failing else "",
+        ),
         _pods([name_of(one.uid) for one in state.leaving], "to end"),
         _pods(others_leaving(state), "to end, though not for it"),
     ]
