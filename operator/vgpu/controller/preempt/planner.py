@@ -10,39 +10,35 @@ the process dies, either nobody was evicted or the plan says who was to be.
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import replace
 
-from vgpu.controller.fence import Fence
 from vgpu.controller.guard import one_object
 from vgpu.controller.pacing import DueKeys
 from vgpu.controller.preempt.bodies import PreemptionWrite
-from vgpu.controller.preempt.deciding import Deciding, Question
-from vgpu.controller.preempt.evictions import Evictions
+from vgpu.controller.preempt.coming_room import ComingRoom
+from vgpu.controller.preempt.deciding import Question
 from vgpu.controller.preempt.keeper import PlanKeeper
-from vgpu.controller.preempt.lessons import Lessons
-from vgpu.controller.preempt.plan_book import PlanBook, Plans, plans_of
-from vgpu.controller.preempt.plan_objects import PlanObjects, write_of
-from vgpu.controller.preempt.plan_worlds import PlanWorlds, waits
+from vgpu.controller.preempt.plan_book import Plans, plans_of
+from vgpu.controller.preempt.plan_objects import write_of
+from vgpu.controller.preempt.plan_worlds import waits
+from vgpu.controller.preempt.planner_parts import PlannerParts
 from vgpu.controller.preempt.promises import Promises
-from vgpu.controller.preempt.queue_drains import QueueDrains
 from vgpu.controller.preempt.relevance import concerns, still_holds, waits_for_evicted
-from vgpu.controller.preempt.rounds import Rounds
-from vgpu.controller.preempt.told import Told, preemptor_events
+from vgpu.controller.preempt.told import preemptor_events
 from vgpu.controller.preempt.waiting import Place
-from vgpu.controller.preempt.wall import Wall
-from vgpu.core.ledger import Changes, Ledger
-from vgpu.core.placement import Policies
+from vgpu.core.ledger import Changes
 from vgpu.core.preempt.decision import Plan
 from vgpu.core.preempt.decision_world import Avoid, DecisionWorld
 from vgpu.core.preempt.facts import PlanFact
 from vgpu.core.preempt.plan import key_of
 from vgpu.core.preempt.protection import No
 from vgpu.core.preempt.reservations import PlanHold
-from vgpu.core.preempt.roster import Roster
 from vgpu.core.preempt.swaps import Swap
 from vgpu.core.reasons import Reason, Refusal
 from vgpu.kube.objects import Key
+
+__all__ = ["Planner", "PlannerParts"]
 
 LOG = logging.getLogger(__name__)
 DECIDE = ""
@@ -51,27 +47,6 @@ MOMENT = "a moment that was waited for"
 AHEAD = -1.0
 """The time of a key that is taken before all others."""
 TURN_SECONDS = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class PlannerParts:
-    """What it works with."""
-
-    ledger: Ledger
-    roster: Roster
-    policies: Policies
-    fence: Fence
-    book: PlanBook
-    objects: PlanObjects
-    evictions: Evictions
-    worlds: PlanWorlds
-    rounds: Rounds
-    deciding: Deciding
-    lessons: Lessons
-    drains: QueueDrains
-    told: Told
-    wall: Wall
-    poke: Callable[[], None]
 
 
 class Planner:
@@ -83,6 +58,7 @@ class Planner:
         self._parts = parts
         self.lessons = parts.lessons
         self._promises = Promises(parts.ledger, parts.roster)
+        self._coming = ComingRoom(parts.ledger, parts.roster, parts.book)
         self._due: DueKeys[str] = DueKeys()
         self._plans: tuple[object, frozenset[str], Plans] | None = None
 
@@ -184,7 +160,8 @@ class Planner:
     def world(self) -> DecisionWorld:
         """Everything as a decision made now would see it."""
         parts = self._parts
-        return parts.roster.world(self.plans(), self.swaps(), parts.policies, parts.evictions.accepted())
+        world = parts.roster.world(self.plans(), self.swaps(), parts.policies, parts.evictions.accepted())
+        return self._coming.over(world)
 
     def learned(self, uid: str) -> Avoid:
         """What earlier plans for this pod taught."""
@@ -218,6 +195,7 @@ class Planner:
         rounds, loop = self._parts.rounds, asyncio.get_running_loop()
         if await rounds.take_in():
             self._parts.deciding.forget()
+            self._coming.begin_anew()
             self._parts.told.keep_only({pod.uid for pod in self._parts.ledger.pending()})
         turn_ends, decided = loop.time() + TURN_SECONDS, False
         while not decided and loop.time() < turn_ends:
@@ -241,6 +219,7 @@ class Planner:
         if self._fits_now(place):
             parts.told.not_refused(place.uids)
             return False
+        self._coming.give(place.uids)
         question = Question(self.world(), place.pods, self._avoid(place.uids), now_seconds, parts.roster.revision)
         known = parts.deciding.known_no(question)
         answer = await parts.deciding.answer_aside(question) if known is None else known
@@ -252,7 +231,7 @@ class Planner:
         elif answer.victims or answer.takes or waits_for_evicted(parts.ledger, answer):
             self._begin(place, answer)
         else:
-            parts.told.not_refused(place.uids)
+            self._claim(place, answer, now_seconds)
         return known is None
 
     def _fits_now(self, place: Place) -> bool:
@@ -269,6 +248,21 @@ class Planner:
         if lapses is not None:
             self.look_at(lapses)
 
+    def _claim(self, place: Place, answer: Plan, now_seconds: int) -> None:
+        """Room comes by itself, for these pods and not for those after them; looked at again if it does not."""
+        self._parts.told.not_refused(place.uids)
+        self._coming.claim(answer)
+        self._once_more(answer.claimants)
+        hangs_at = self._coming.hangs_at(answer, now_seconds)
+        if hangs_at is not None:
+            self.look_at(hangs_at)
+
+    def _once_more(self, uids: Collection[str]) -> None:
+        """These pods take their place in the round again."""
+        if uids:
+            self._parts.rounds.put_back(uids)
+            self.wake(DECIDE, 0)
+
     def _nobody_runs(self) -> bool:
         return not any(workload.running for workload in self._parts.roster.workloads.values())
 
@@ -278,6 +272,8 @@ class Planner:
         name = f"{write.namespace}/{write.name}"
         victims = frozenset((victim.uid, victim.node) for victim in plan.victims)
         self.keeper.take_over(plan.takes, name)
+        self._coming.give((*place.uids, *plan.claimants))
+        self._once_more(plan.claimants)
         self._parts.book.begin(PlanHold(name, write.generation, plan.reservations, victims))
         self._promises.note()
         self._parts.objects.create(write, plan.takes)
@@ -293,5 +289,7 @@ class Planner:
         self.wake(MOMENT, self._parts.wall.loop_time(moment_seconds))
 
     def _avoid(self, uids: tuple[str, ...]) -> Avoid:
-        ledger = self._parts.ledger
-        return self.lessons.avoid(uids, self._parts.wall.now_seconds(), lambda uid: ledger.pod(uid) is not None)
+        ledger, now_seconds = self._parts.ledger, self._parts.wall.now_seconds()
+        avoid = self.lessons.avoid(uids, now_seconds, lambda uid: ledger.pod(uid) is not None)
+        hanging = self._coming.hanging(uids, now_seconds)
+        return replace(avoid, stuck=avoid.stuck | hanging) if hanging else avoid

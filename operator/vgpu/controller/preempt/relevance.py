@@ -8,7 +8,7 @@ from collections.abc import Collection
 from vgpu.controller.preempt.plan_worlds import waits
 from vgpu.core.ledger import Changes, Ledger
 from vgpu.core.preempt.decision import Plan
-from vgpu.core.preempt.facts import PlanFact
+from vgpu.core.preempt.facts import NodeReservation, PlanFact
 from vgpu.core.preempt.plan import key_of
 from vgpu.core.preempt.protection import No
 from vgpu.core.preempt.reservations import PlanHold, PlanHolds
@@ -28,8 +28,14 @@ def concerns(plan: PlanFact, changes: Changes, holds: PlanHolds) -> bool:
 
 
 def waits_for_evicted(ledger: Ledger, plan: Plan) -> bool:
-    """True when what is leaving there was evicted by us: it is held, so that nobody else need go for it."""
-    return any(ledger.plans.evicted(placement.node) for _, placement in plan.seats)
+    """True when somebody leaves its cards who was evicted by us: they are held, so that nobody else need go."""
+    return any(_evicted_on(ledger, card) for card in plan.reservations)
+
+
+def _evicted_on(ledger: Ledger, held: NodeReservation) -> bool:
+    evicted, view = ledger.plans.evicted(held.node), ledger.view(held.node)
+    card = view.card(held.reservation.uuid) if evicted and view is not None else None
+    return card is not None and any(holder.uid in evicted for holder in card.holders)
 
 
 def still_holds(ledger: Ledger, planned: Collection[str], uids: tuple[str, ...], answer: Plan | No) -> bool:

@@ -39,6 +39,10 @@ class Rounds:
         self._fresh.update(uids)
         self._again = True
 
+    def put_back(self, uids: Collection[str]) -> None:
+        """These pods are decided on before those of this round who rank lower."""
+        self._fresh.update(uids)
+
     def start_over(self) -> None:
         """Whatever was known is not known any more."""
         self._places.clear()

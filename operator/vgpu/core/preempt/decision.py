@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from vgpu.core.placement import Placement
 from vgpu.core.preempt.amounts import sum_of
+from vgpu.core.preempt.claims import NO_PLAN
 from vgpu.core.preempt.cluster_search import SearchCache, search_cluster
 from vgpu.core.preempt.cost import Cost
 from vgpu.core.preempt.decision_world import NOTHING_LEARNT, Avoid, DecisionWorld
@@ -37,7 +38,8 @@ class Plan:
     """Room for every preemptor, and who goes for it, cheapest first; () = what is free or leaving is enough.
 
     `rule`: by which right they go. `exact`: proven to be the least eviction. `units`: by uid of a victim that goes
-    only with others, what it goes with. `takes`: plans of lower rank that must end for it.
+    only with others, what it goes with. `takes`: plans of lower rank that must end for it; `claimants`: pods of
+    lower rank that wait for room which it takes.
     """
 
     seats: tuple[tuple[str, Placement], ...]
@@ -47,6 +49,7 @@ class Plan:
     cost: Cost
     units: Mapping[str, str]
     takes: tuple[str, ...] = ()
+    claimants: tuple[str, ...] = ()
 
     @property
     def reservations(self) -> tuple[NodeReservation, ...]:
@@ -93,7 +96,9 @@ def choose(
     refusal = _queues_refuse(world, preemptors, (world.workloads[victim.uid] for victim in plan.victims))
     if refusal is not None:
         return No(refusal, pool.candidates.until_seconds)
-    return replace(plan, takes=_takes(world, questions.lower, plan))
+    lost = _losers(world, questions.lower, plan)
+    takes = tuple(hold.plan for hold in lost if hold.plan != NO_PLAN)
+    return replace(plan, takes=takes, claimants=_uids(hold for hold in lost if hold.plan == NO_PLAN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +167,11 @@ def _plan_of(world: DecisionWorld, pool: Pool, found: _Found) -> Plan:
     )
 
 
-def _takes(world: DecisionWorld, lower: Sequence[PlanHold], plan: Plan) -> tuple[str, ...]:
-    """Of the plans of lower rank, those that cannot stand beside this one (S33)."""
+def _losers(world: DecisionWorld, lower: Sequence[PlanHold], plan: Plan) -> Sequence[PlanHold]:
+    """What is held for others of lower rank and cannot stand beside this plan (S33)."""
     hold = PlanHold("", 0, plan.reservations, frozenset((one.uid, one.node) for one in plan.victims))
-    lost = losers(hold, lower, world.views.get) if lower else []
-    return tuple(hold.plan for hold in lost or ())
+    return (losers(hold, lower, world.views.get) if lower else None) or ()
+
+
+def _uids(holds: Iterable[PlanHold]) -> tuple[str, ...]:
+    return tuple(sorted({uid for hold in holds for uid in hold.uids}))

@@ -25,8 +25,9 @@ class DecisionWorld:
     """Everything as it stands. `workloads`: all GPU pods by uid, terminating from the accepted eviction on;
     `standing` holds no promise to the preemptor itself.
 
-    `views`: nodes with what all plans hold; `plans`: what each living plan holds, with its owner's rank. `uses`:
-    what all pods ask for beyond cards, by node; `scheduling`: the same of each GPU pod, by uid.
+    `views`: nodes with what all plans and claims hold; `plans`: what each living plan holds, with its owner's
+    rank; `claims`: the same of those who wait for room that comes by itself. `uses`: what all pods ask for beyond
+    cards, by node; `scheduling`: the same of each GPU pod, by uid.
     """
 
     views: Mapping[str, NodeView]
@@ -38,16 +39,17 @@ class DecisionWorld:
     disruptions: tuple[DisruptionFact, ...] = ()
     swaps: tuple[Swap, ...] = ()
     policies: Policies = field(default_factory=Policies)
+    claims: tuple[tuple[PlanHold, Rank], ...] = ()
 
     def plans_around(self, preemptors: Sequence[Workload]) -> tuple[list[PlanHold], list[PlanHold]]:
-        """The plans of others: those that these pods may take over, the weakest first, as they are of lower rank
-        than each of them, and each of them would have the right to evict their owners; and the rest."""
+        """The plans and claims of others: those that these pods may take over, the weakest first, as they are of
+        lower rank than each of them, and each of them would have the right to evict their owners; and the rest."""
         mine = min(rank_of(pod, self.standing.entitled) for pod in preemptors)
         own = {pod.uid for pod in preemptors}
         lower: list[tuple[PlanHold, Rank]] = []
         rest: list[PlanHold] = []
         rights = _Rights(self.standing, preemptors)
-        for hold, rank in self.plans:
+        for hold, rank in (*self.plans, *self.claims):
             if not own.isdisjoint(hold.uids):
                 continue
             if (rank.entitled, rank.priority) < (mine.entitled, mine.priority) and self._may_take(rights, hold):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from vgpu.core.placement import Placement, place
 from vgpu.core.preempt.endings import ENDINGS, MOST_NOMINATIONS, UNITS_FIRST
 from vgpu.core.preempt.facts import OwnerKind, PlanFact, PlanPhase, Victim
+from vgpu.core.preempt.hanging import hangs_from
 from vgpu.core.preempt.needed import unsent
 from vgpu.core.preempt.plan import (
     Action,
@@ -164,7 +165,7 @@ def _wake(state: Situation) -> int | None:
     moments = [one.retry_seconds for one in needed]
     moments += [o.fails_since + limits.stuck_timeout_seconds for o in needed if o.fails_since is not None]
     moments += [
-        one.grace_ends_seconds + limits.stuck_timeout_seconds
+        hangs_from(one.grace_ends_seconds, limits.stuck_timeout_seconds)
         for one in state.leaving
         if one.grace_ends_seconds is not None
     ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from vgpu.core.preempt.facts import PlanFact, Victim
 from vgpu.core.preempt.gang_seats import NONE_EMPTY, EmptySeats, takers
+from vgpu.core.preempt.hanging import hangs_from
 from vgpu.core.preempt.needed import empty_in, has_left, needed_victims, owner_pods, still_held
 from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanWorld, Progress, VictimState
 from vgpu.core.preempt.room import fits_now
@@ -45,7 +46,8 @@ class Situation:
         return frozenset(
             state.uid
             for state in self.leaving
-            if state.grace_ends_seconds is not None and self.now_seconds >= state.grace_ends_seconds + limit
+            if state.grace_ends_seconds is not None
+            and self.now_seconds >= hangs_from(state.grace_ends_seconds, limit)
         )
 
     @property
