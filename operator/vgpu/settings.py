@@ -82,7 +82,9 @@ class OperatorSettings(BaseModel):
     nominations_owed_per_second: float = Field(
         200, gt=0, description="the same for pods to which something is owed after an eviction"
     )
-    coalesce_seconds: float = Field(0.03, ge=0, description="changes within so long are recounted together")
+    coalesce_seconds: float = Field(
+        0.03, ge=0, description="after a recount the next comes no sooner; changes meanwhile together"
+    )
     watch_silence_seconds: float = Field(70, gt=0, description="a watch that says nothing so long is begun anew")
     list_page_size: int = Field(500, ge=1, description="objects in one page of a list")
 

@@ -1,4 +1,4 @@
-"""The one consumer of the ledger's changes: waits a moment, takes them all, tells those who act on them.
+"""The one consumer of the ledger's changes: takes them all, tells those who act on them, and rests a moment.
 
 Enters: a poke after every change of the ledger. Leaves: changed nodes to the status publisher, "look again" to
 the event reporter, changes to the nominator. Nothing runs here while nothing changes. May not live here: what
@@ -37,12 +37,17 @@ class Consumer:
         self._poked.set()
 
     async def run(self) -> None:
-        """Drain after each poke. Runs until cancelled."""
+        """Drain after each poke: the first after a quiet time at once, then as often as the time to coalesce in
+        between allows. Runs until cancelled."""
+        loop = asyncio.get_running_loop()
+        rests_until = loop.time()
         while True:
             await self._poked.wait()
-            await asyncio.sleep(self._coalesce_seconds)
+            # Where nothing is waited for, what else is ready now is still noted first.
+            await asyncio.sleep(max(0.0, rests_until - loop.time()))
             self._poked.clear()
             self.drain()
+            rests_until = loop.time() + self._coalesce_seconds
 
     def drain(self) -> None:
         """Take what has changed and tell the listeners, if anything has."""
