@@ -230,3 +230,23 @@ def test_a_member_that_is_replaced_while_victims_leave_costs_nobody_more(case: C
     [plan] = {plan.uid for plan in case.recorder.plans if plan.namespace == case.namespace}
     taken = [one for status in case.recorder.statuses[plan] for one in status.get("successors", ())]
     assert {(one["lost"], one["uid"]) for one in taken} == {(uids["m2"], successor)}
+
+
+def test_nobody_goes_for_a_gang_in_two_queues_and_it_starts_where_room_comes(case: Case) -> None:
+    """The second queue is full at first: whatever went would be no use to its pod."""
+    case.node()
+    a = case.queue("a")
+    borrows = {"borrowAcrossQueues": {"policy": "LowerPriority"}}
+    b = case.queue("b", deserved={"cards": "2"}, capability={"cards": "2"}, preemption=borrows)
+    case.run("full", Kind(PAIR, queue=b, priority=HIGH))
+    case.run("low", Kind(queue=a, priority=LOW), 2)
+    for name, queue in (("m0", a), ("m1", b)):
+        case.pod(name, gang_kind("g", 2, Ask(1), queue=queue, priority=HIGH))
+    told = case.wait_told("m0", "QueuePolicy")
+    assert f"m0 in {a}" in told
+    assert f"m1 in {b}" in told
+    assert case.evictions() == []
+    case.end_workload("low")
+    case.end_workload("full")
+    case.wait_bound("m0", "m1")
+    assert case.evictions() == []
