@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -121,8 +122,9 @@ def test_a_queue_takes_no_more_than_its_capability_and_the_next_pod_as_soon_as_i
     stage.wait_bound("third", timeout_seconds=10)
 
 
-def test_volcanos_groups_are_watched_as_soon_as_their_kind_is_defined(stage: Stage) -> None:
-    definition = {
+def definition() -> Json:
+    """Volcano's PodGroup, as far as it matters here."""
+    return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": VOLCANO_GROUPS},
@@ -147,6 +149,11 @@ def test_volcanos_groups_are_watched_as_soon_as_their_kind_is_defined(stage: Sta
             ],
         },
     }
+
+
+@contextmanager
+def volcano(stage: Stage) -> Iterator[None]:
+    """Volcano's kind is served meanwhile, and watched by who leads."""
     replica = stage.operators.leader()
     assert replica is not None
 
@@ -155,8 +162,38 @@ def test_volcanos_groups_are_watched_as_soon_as_their_kind_is_defined(stage: Sta
 
     assert not watched()
     try:
-        stage.cluster.kubectl("apply", "-f", "-", input=json.dumps(definition))
+        stage.cluster.kubectl("apply", "-f", "-", input=json.dumps(definition()))
         stage.cluster.wait_until(watched, "the groups to be watched", 30)
+        yield
     finally:
         stage.cluster.kubectl("delete", "crd", VOLCANO_GROUPS)
     stage.cluster.wait_until(lambda: not watched(), "the watch to end with its kind", 30)
+
+
+def in_group(name: str, group: str) -> Json:
+    pod = gpu_pod(name)
+    pod["metadata"].setdefault("annotations", {})[names.VOLCANO_GROUP_KEYS[0]] = group
+    return pod
+
+
+def test_volcanos_groups_are_watched_as_soon_as_their_kind_is_defined(stage: Stage) -> None:
+    with volcano(stage):
+        pass
+
+
+def test_a_pod_waits_for_the_podgroup_that_it_names_where_there_can_be_one(stage: Stage) -> None:
+    stage.create(in_group("free", "none"))
+    stage.wait_bound("free")
+    with volcano(stage):
+        stage.create(in_group("waits", "g"))
+        message = stage.wait_told("waits", "PodGroupNotFound")
+        assert "no PodGroup g (scheduling.volcano.sh) in namespace default" in message
+        assert stage.explain("waits")["reason"] == "PodGroupNotFound"
+        group = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": "g", "namespace": "default"},
+            "spec": {"minMember": 1},
+        }
+        stage.cluster.kubectl("apply", "-f", "-", input=json.dumps(group))
+        stage.wait_bound("waits", timeout_seconds=10)
