@@ -1,7 +1,8 @@
 """What the writes about plans say: a decided plan as the object that carries it, and what its status tells. Pure.
 
-Enters: a Plan of the decision core, whose it is. Leaves: bodies as the API server takes them. The same plan has
-the same name in every process: a repeat after an unknown outcome, or a second leader, meets the first object.
+Enters: a Plan of the decision core, whose it is. Leaves: bodies as the API server takes them. A write has one
+name: its repeat after an unknown outcome meets the first object. A later decision for the same owner has a higher
+generation and with it another name; should both come to stand, the higher one counts.
 """
 
 import re
