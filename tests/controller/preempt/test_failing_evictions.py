@@ -46,7 +46,9 @@ def waits_of(world: World) -> list[str]:
     assert world.process is not None
     preemption = world.process.preemption
     plans = preemption.book.all_living()
-    return [waits_for(situation_of(plan, preemption.worlds.of(plan), Progress(), now()), str) for plan in plans]
+    return [
+        waits_for(situation_of(plan, preemption.worlds.of(plan), Progress(), now()), str, str) for plan in plans
+    ]
 
 
 def told(world: World, name: str) -> str:

@@ -224,7 +224,7 @@ class Evictions:
         try:
             await self._parts.writer.evict(order.pod)
         except ApiRefused as error:
-            asked.unknown = False
+            asked.unknown = asked.doubt = False
             return self._not_evicted(asked, error, known=not before), 0
         except NotLeading:
             asked.unknown = asked.wanted = False
@@ -235,7 +235,7 @@ class Evictions:
             LOG.info("eviction without an answer pod=%s for=%s: %s", pod, order.orderer, error)
             self._fails(asked, error)
             return EvictionOutcome.UNAVAILABLE, 0
-        asked.unknown, asked.accepted = False, True
+        asked.unknown, asked.doubt, asked.accepted = False, False, True
         LOG.info("evicted pod=%s node=%s for=%s rule=%s", pod, order.node, order.orderer, order.rule)
         self._parts.accepted(order)
         return EvictionOutcome.ACCEPTED, 0
@@ -252,6 +252,7 @@ class Evictions:
             self._was_carried_out(asked)
             return EvictionOutcome.ACCEPTED
         # Its event is on its way. Should that not come, it is asked for once a second and no oftener.
+        asked.fails_since = None
         asked.retry_seconds = self._parts.unix_seconds() + GONE_SECONDS
         return EvictionOutcome.GONE
 
@@ -263,7 +264,7 @@ class Evictions:
         """The pod left after a call without an answer: it counts as evicted. What is owed in vain is seen when its
         owner is read; what is forgotten is lost."""
         order = asked.order
-        asked.unknown, asked.accepted = False, True
+        asked.unknown, asked.doubt, asked.accepted = False, False, True
         LOG.info("evicted, as it left pod=%s/%s for=%s", order.pod.namespace, order.pod.name, order.orderer)
         self._parts.accepted(order)
         if self._parts.ledger.pod(order.pod.uid) is None:
