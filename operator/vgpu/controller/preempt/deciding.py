@@ -15,7 +15,7 @@ from vgpu.controller.preempt.waiting import Preemptors
 from vgpu.core.preempt.cluster_search import SearchCache
 from vgpu.core.preempt.decision import Plan, choose
 from vgpu.core.preempt.decision_world import Avoid, DecisionWorld
-from vgpu.core.preempt.facts import WithinQueue, Workload
+from vgpu.core.preempt.eligible import rights_of
 from vgpu.core.preempt.pool import Pool, pool_for
 from vgpu.core.preempt.protection import No
 from vgpu.core.preempt.renewal import renewed
@@ -162,18 +162,8 @@ def _kind(question: Question) -> Hashable:
     """Equal for pods that may evict the same ones. An owner matters only where some pairs are held apart."""
     first, world = question.pods[0], question.world
     owners = tuple(pod.owner.uid or pod.uid for pod in question.pods) if world.swaps else ()
-    pods = frozenset(_rights(pod, world, question.now_seconds) for pod in question.pods)
+    pods = frozenset(rights_of(world.standing, pod, question.now_seconds) for pod in question.pods)
     return (pods, first.queue, owners, question.avoid)
-
-
-def _rights(pod: Workload, world: DecisionWorld, now_seconds: int) -> Hashable:
-    queue = world.standing.queues.get(pod.queue)
-    by_age = queue is not None and queue.within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY
-    age = (pod.created_seconds, pod.uid) if by_age else ()
-    waits_until = 0 if queue is None else pod.created_seconds + queue.wait_before_seconds
-    waits = waits_until if waits_until > now_seconds else 0
-    entitled, active = pod.uid in world.standing.entitled, (pod.active, pod.inactive_why)
-    return (pod.queue, pod.priority, entitled, pod.gang, pod.preempt_never, active, age, waits, pod.claim)
 
 
 def _shape(question: Question) -> Hashable:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vgpu.controller.preempt.evictions import Evictions
+from vgpu.controller.preempt.idle_room import IdleRoom
 from vgpu.core.facts import PodFact, Scheduling
 from vgpu.core.index import FitIndex
 from vgpu.core.ledger import Ledger
-from vgpu.core.nomination import Nomination, best_placement, take
 from vgpu.core.placement import Placement, Policies
-from vgpu.core.preempt.eligible import Standing, may_evict, may_preempt
+from vgpu.core.preempt.eligible import Standing, may_evict, may_preempt, rights_of
 from vgpu.core.preempt.facts import OwnerKind, PlanFact, QueueFact, Victim, Workload
-from vgpu.core.preempt.feasible import NodeUse, obstacle_after
+from vgpu.core.preempt.feasible import obstacle_after
 from vgpu.core.preempt.gang_seats import GangNow
 from vgpu.core.preempt.needed import UNBOUND
 from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanLimits, PlanWorld, VictimState, key_of
@@ -24,9 +24,6 @@ from vgpu.core.preempt.queue_gate import QueueGate
 from vgpu.core.preempt.roster import Roster
 from vgpu.core.request import PodRequest
 from vgpu.core.views import NodeView
-
-CANDIDATES = 32
-"""Fitting nodes that are looked at for room without evictions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +48,15 @@ class PlanWorlds:
     def __init__(self, parts: WorldParts) -> None:
         self._parts = parts
         self._gate = QueueGate(parts.roster)
+        self._room = IdleRoom(parts.ledger, parts.index, parts.roster, parts.policies)
         self._fitting: tuple[int, dict[PodRequest, bool]] = (-1, {})
 
     def of(self, plan: PlanFact, *, look_elsewhere: bool = True) -> PlanWorld:
         """Everything as it stands for this plan; room elsewhere takes a search."""
         parts = self._parts
-        owners = {uid: self._owner(plan, uid) for uid in owner_uids(plan)}
-        nodes = {card.node for card in plan.reservations}
+        seats = _Seats(plan)
+        owners = {uid: self._owner(seats, uid) for uid in owner_uids(plan)}
+        nodes = seats.nodes
         return PlanWorld(
             owners=owners,
             victims=self._victims(plan),
@@ -78,7 +77,7 @@ class PlanWorlds:
 
     def fits_now(self, pods: Sequence[PodFact]) -> bool:
         """True when all these pods could be placed at once as everything stands, CPU and memory included."""
-        return bool(self._room_for(pods))
+        return bool(self._room.room_for(pods))
 
     def queue_of(self, plan: PlanFact) -> QueueFact | None:
         """The queue of the plan's owner, as far as it is known."""
@@ -96,38 +95,36 @@ class PlanWorlds:
 
     # The owner's pods.
 
-    def _owner(self, plan: PlanFact, uid: str) -> OwnerPod:
+    def _owner(self, seats: "_Seats", uid: str) -> OwnerPod:
         ledger = self._parts.ledger
         pod = ledger.pod(uid)
         state = owner_state(ledger, uid)
-        nominated, away = ledger.nomination(uid) is not None, self._is_away(plan, uid)
+        nominated, away = ledger.nomination(uid) is not None, self._is_away(seats, uid)
         if pod is None or state is not OwnerState.WAITING:
             return OwnerPod(uid, state, None if pod is None else pod.request, nominated, away=away)
         barred = self._gate.refusal(pod) is not None
-        return OwnerPod(uid, state, pod.request, nominated, self._obstacle(plan, pod), barred, away)
+        return OwnerPod(uid, state, pod.request, nominated, self._obstacle(seats, pod), barred, away)
 
-    def _is_away(self, plan: PlanFact, uid: str) -> bool:
+    def _is_away(self, seats: "_Seats", uid: str) -> bool:
         sent, booked = self._parts.ledger.nomination(uid), self._parts.ledger.booking(uid)
-        nodes = {place.node for place in (sent, booked) if place is not None}
-        return not nodes <= {card.node for card in plan.reservations}
+        return any(place is not None and place.node not in seats.nodes for place in (sent, booked))
 
-    def _obstacle(self, plan: PlanFact, pod: PodFact) -> str:
+    def _obstacle(self, seats: "_Seats", pod: PodFact) -> str:
         """What but cards keeps the pod off its planned node when all victims and all who leave are gone."""
-        node = next((card.node for card in plan.reservations if card.reservation.uid == pod.uid), "")
+        node = seats.node_of.get(pod.uid, "")
         view = self._parts.ledger.view(node)
         use = self._parts.roster.uses.get(node)
         if view is None or view.node is None or use is None:
             return ""
         known = self._parts.roster.scheduling
-        going = _leaving(view) | {victim.uid for victim in plan.victims if victim.node == node}
+        going = _leaving(view) | seats.victims_on.get(node, set())
         here = {holder.uid for card in view.cards for holder in card.holders}
         released = [known[uid] for uid in sorted(going & here) if uid in known]
-        return obstacle_after(view.node, use, pod.scheduling, released, self._beside(plan, node, pod.uid))
+        return obstacle_after(view.node, use, pod.scheduling, released, self._beside(seats, node, pod.uid))
 
-    def _beside(self, plan: PlanFact, node: str, uid: str) -> list[Scheduling]:
+    def _beside(self, seats: "_Seats", node: str, uid: str) -> list[Scheduling]:
         """Others of the owner that are to come to this node."""
-        others = {card.reservation.uid for card in plan.reservations if card.node == node} - {uid}
-        pods = (self._parts.ledger.pod(other) for other in sorted(others))
+        pods = (self._parts.ledger.pod(other) for other in sorted(seats.on_node[node] - {uid}))
         return [pod.scheduling for pod in pods if pod is not None and not pod.node]
 
     # Its victims.
@@ -193,7 +190,8 @@ class PlanWorlds:
         if not waiting or not victims:
             return {}
         standing, now_seconds = self._parts.roster.standing(), self._parts.unix_seconds()
-        said = {victim.uid: _objection(standing, waiting, victim, now_seconds) for victim in victims}
+        unlike = list({rights_of(standing, owner, now_seconds): owner for owner in reversed(waiting)}.values())
+        said = {victim.uid: _objection(standing, unlike, victim, now_seconds) for victim in victims}
         return {uid: text for uid, text in said.items() if text}
 
     # Its queue and its chances.
@@ -226,33 +224,29 @@ class PlanWorlds:
             return ()
         waiting = (pod.uid for pod in owners if pod.state is OwnerState.WAITING)
         pods = [pod for uid in waiting if (pod := self._parts.ledger.pod(uid)) is not None]
-        return tuple((one.pod.uid, one.placement) for one in self._room_for(pods))
-
-    def _room_for(self, pods: Sequence[PodFact]) -> list[Nomination]:
-        """Where all these pods could go at once without any eviction; [] = nowhere."""
-        names = {name for pod in pods if pod.request for name in self._best(pod)}
-        if not names:
-            return []
-        known, uses = self._parts.roster.uses, dict[str, NodeUse]()
-        views = {name: view for name in sorted(names) if (view := self._parts.ledger.view(name)) is not None}
-        found: list[Nomination] = []
-        for pod in pods:
-            open_views = [v for v in views.values() if not _short(v, uses.get(v.name) or known.get(v.name), pod)]
-            placement = best_placement(open_views, pod, self._parts.policies)
-            if placement is None:
-                return []
-            take(views, pod, placement)
-            use = uses.get(placement.node) or known.get(placement.node, NodeUse())
-            uses[placement.node] = use.plus([pod.scheduling])
-            found.append(Nomination(pod, placement, direct=True))
-        return found
-
-    def _best(self, pod: PodFact) -> Collection[str]:
-        assert pod.request is not None
-        return self._parts.index.verdicts(pod.request, pod.uid).best(CANDIDATES)
+        return tuple((one.pod.uid, one.placement) for one in self._room.room_for(pods))
 
     def _workload(self, uid: str) -> Workload | None:
         return self._parts.roster.workloads.get(uid)
+
+
+class _Seats:
+    """Who sits and who goes where in a plan, looked up once for all members."""
+
+    def __init__(self, plan: PlanFact) -> None:
+        self.node_of: dict[str, str] = {}
+        self.on_node: dict[str, set[str]] = {}
+        self.victims_on: dict[str, set[str]] = {}
+        for card in plan.reservations:
+            self.node_of.setdefault(card.reservation.uid, card.node)
+            self.on_node.setdefault(card.node, set()).add(card.reservation.uid)
+        for victim in plan.victims:
+            self.victims_on.setdefault(victim.node, set()).add(victim.uid)
+
+    @property
+    def nodes(self) -> Collection[str]:
+        """Where cards are held."""
+        return self.on_node.keys()
 
 
 def owner_uids(plan: PlanFact) -> list[str]:
@@ -281,11 +275,6 @@ def _objection(standing: Standing, waiting: Sequence[Workload], victim: Workload
         if isinstance(verdict, No):
             return verdict.refusal.message
     return ""
-
-
-def _short(view: NodeView, use: NodeUse | None, pod: PodFact) -> bool:
-    """True when the node has too little CPU, memory or place for one more pod."""
-    return view.node is None or (use is not None and bool(obstacle_after(view.node, use, pod.scheduling)))
 
 
 def _leaving(view: NodeView) -> set[str]:

@@ -5,7 +5,7 @@ rule that allows an eviction needs a strictly higher rank, so evictions cannot g
 forbids. Cards, nodes and budgets are no business of this file.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vgpu.core.preempt.amounts import sum_of
@@ -110,6 +110,18 @@ def may_evict(standing: Standing, preemptor: Workload, victim: Workload, now_sec
     if isinstance(right, No):
         return right
     return protected(victim, standing.queues[victim.queue], right, now_seconds) or right
+
+
+def rights_of(standing: Standing, preemptor: Workload, now_seconds: int) -> Hashable:
+    """Equal for workloads that may evict the same ones, for the same reasons, now."""
+    queue = standing.queues.get(preemptor.queue)
+    by_age = queue is not None and queue.within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY
+    age = (preemptor.created_seconds, preemptor.uid) if by_age else ()
+    waits_until = 0 if queue is None else preemptor.created_seconds + queue.wait_before_seconds
+    waits = waits_until if waits_until > now_seconds else 0
+    entitled, active = preemptor.uid in standing.entitled, (preemptor.active, preemptor.inactive_why)
+    kind = (preemptor.queue, preemptor.priority, entitled, preemptor.gang, preemptor.preempt_never)
+    return (*kind, active, age, waits, preemptor.claim)
 
 
 def spared_always(preemptor: Workload, victim: Workload) -> No | None:

@@ -51,38 +51,53 @@ def needed_victims(plan: PlanFact, world: PlanWorld) -> list[Victim] | None:
     """Unsent victims without which the owner does not fit *later*; None when it fits not even without all of them.
 
     They are spared from the end of the list: a plan names its cheapest victims first; who may have been evicted is
-    spared last. That others' plans are to
-    free room gives hope, and spares nobody: two plans would wait for each other's victims.
+    spared last. That others' plans are to free room gives hope, and spares nobody: two plans would wait for each
+    other's victims.
     """
     waiting = unsent(plan, world)
-    going = frozenset(victim.uid for victim in waiting)
-    if not _fits(plan, world, going, hoping=True):
+    going, fits = {victim.uid for victim in waiting}, _Fits(plan, world)
+    if not fits(going, hoping=True):
         return None
+    if not fits(going):
+        return waiting
+    begun, where = _begun_units(plan, world), {victim.uid: victim.node for victim in waiting}
     units = reversed(_units(waiting, world))
     for unit in sorted(units, key=lambda unit: any(world.victims[uid].unsure for uid in unit)):
-        if any(has_left(world.victims.get(uid)) for uid in _whole_unit(plan, world, unit)):
+        if not begun.isdisjoint(world.victims[uid].unit for uid in unit):
             continue
-        if _fits(plan, world, going - unit):
-            going -= unit
+        going -= unit
+        if not fits(going, {where[uid] for uid in unit}):
+            going |= unit
     return [victim for victim in waiting if victim.uid in going]
 
 
-def _fits(plan: PlanFact, world: PlanWorld, going: Set[str], *, hoping: bool = False) -> bool:
-    held = still_held(plan, world)
-    own = {one.uid for of_node in held.values() for one in of_node}
+class _Fits:
+    """Whether all that is held fits once these are gone. The nodes have nothing to do with one another: where
+    nobody else stays, none need be asked again."""
 
-    def counts(holder: Holder) -> bool:
-        # What an owner has booked is what is held for it, not something in its way.
-        if holder.uid in own or holder.uid in going:
-            return False
-        return not (_leaves(holder, world) or (hoping and holder.evicting))
+    def __init__(self, plan: PlanFact, world: PlanWorld) -> None:
+        self._world = world
+        self._held = still_held(plan, world)
+        self._own = {one.uid for of_node in self._held.values() for one in of_node}
+        self._given_up = empty_in(plan, world).given_up
 
-    given_up = empty_in(plan, world).given_up
-    views = {node: world.views.get(node) for node in held}
-    return all(
-        view is not None and fits_later(without_reservations(view, given_up), held[node], counts)
-        for node, view in views.items()
-    )
+    def __call__(self, going: Set[str], among: Iterable[str] | None = None, *, hoping: bool = False) -> bool:
+        """`among`: only these nodes; `hoping`: others' plans free what they are to free."""
+        nodes = self._held if among is None else [node for node in among if node in self._held]
+        return all(self._on(node, going, hoping=hoping) for node in nodes)
+
+    def _on(self, node: str, going: Set[str], *, hoping: bool) -> bool:
+        view = self._world.views.get(node)
+
+        def counts(holder: Holder) -> bool:
+            # What an owner has booked is what is held for it, not something in its way.
+            if holder.uid in self._own or holder.uid in going:
+                return False
+            return not (_leaves(holder, self._world) or (hoping and holder.evicting))
+
+        return view is not None and fits_later(
+            without_reservations(view, self._given_up), self._held[node], counts
+        )
 
 
 def _leaves(holder: Holder, world: PlanWorld) -> bool:
@@ -98,9 +113,10 @@ def _units(waiting: Iterable[Victim], world: PlanWorld) -> list[frozenset[str]]:
     return [frozenset(uids) for uids in found.values()]
 
 
-def _whole_unit(plan: PlanFact, world: PlanWorld, part: frozenset[str]) -> list[str]:
-    names = {world.victims[uid].unit for uid in part} - {""}
-    return [v.uid for v in plan.victims if v.uid in world.victims and world.victims[v.uid].unit in names]
+def _begun_units(plan: PlanFact, world: PlanWorld) -> set[str]:
+    """Units of which somebody has left already."""
+    known = (world.victims.get(victim.uid) for victim in plan.victims)
+    return {state.unit for state in known if state is not None and has_left(state)} - {""}
 
 
 def _undecided(state: VictimState | None) -> bool:

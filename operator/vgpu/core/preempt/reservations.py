@@ -7,7 +7,7 @@ plan may end before. Nothing here decides who goes.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from vgpu.core.facts import PodFact
@@ -29,21 +29,29 @@ class PlanHold:
     cards: tuple[NodeReservation, ...]
     victims: frozenset[tuple[str, str]] = frozenset()
     kept: frozenset[str] = frozenset()
-    uids: frozenset[str] = field(init=False, compare=False)
+    uids: frozenset[str] = field(init=False, compare=False, repr=False)
     """The owner's pods for which cards are held."""
+    nodes: frozenset[str] = field(init=False, compare=False, repr=False)
+    """Nodes whose view depends on this plan."""
+    on_node: Mapping[str, tuple[NodeReservation, ...]] = field(init=False, compare=False, repr=False)
+    """The same cards, by node."""
+    nodes_for: Mapping[str, frozenset[str]] = field(init=False, compare=False, repr=False)
+    """Where cards are held for each of `uids`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "uids", frozenset(card.reservation.uid for card in self.cards))
+        on_node, nodes_for = defaultdict[str, list[NodeReservation]](list), defaultdict[str, set[str]](set)
+        for card in self.cards:
+            on_node[card.node].append(card)
+            nodes_for[card.reservation.uid].add(card.node)
+        object.__setattr__(self, "uids", frozenset(nodes_for))
+        object.__setattr__(self, "nodes", frozenset(on_node) | {node for _, node in self.victims})
+        object.__setattr__(self, "on_node", {node: tuple(cards) for node, cards in on_node.items()})
+        object.__setattr__(self, "nodes_for", {uid: frozenset(nodes) for uid, nodes in nodes_for.items()})
 
     @property
     def age(self) -> tuple[int, str]:
         """By which of several plans for one uid the last one is found."""
         return (self.generation, self.plan)
-
-    @property
-    def nodes(self) -> frozenset[str]:
-        """Nodes whose view depends on this plan."""
-        return frozenset(card.node for card in self.cards) | {node for _, node in self.victims}
 
 
 class PlanHolds:
@@ -124,9 +132,14 @@ class PlanHolds:
         self._touch(self.nodes_of(uid))
 
     def nodes_of(self, uid: str) -> frozenset[str]:
-        """Nodes whose view depends on whether this uid exists unbound."""
-        plans = self._of_uid.get(uid, ())
-        return frozenset(node for plan in plans for node in self._plans[plan].nodes)
+        """Nodes whose view depends on whether this uid exists unbound: where cards are held for it; and where the
+        victims are, when nobody else's existence marks them."""
+        found: set[str] = set()
+        for plan in self._of_uid.get(uid, ()):
+            hold = self._plans[plan]
+            others = any(self._counts(hold, other) for other in hold.uids if other != uid)
+            found |= hold.nodes_for[uid] if others else hold.nodes
+        return frozenset(found)
 
     def reservations_on(
         self, node: str, nominated: Iterable[Reservation], booked: Iterable[Reservation]
@@ -139,8 +152,8 @@ class PlanHolds:
         planned = [
             card.reservation
             for hold in self._live(node)
-            for card in hold.cards
-            if card.node == node and self._counts(hold, card.reservation.uid)
+            for card in hold.on_node.get(node, ())
+            if self._counts(hold, card.reservation.uid)
         ]
         taken = {(one.uid, one.uuid): one for one in booked}
         held: dict[tuple[str, str], Reservation] = {}
@@ -193,7 +206,8 @@ class PlanHolds:
 
     def _affected(self, hold: PlanHold) -> frozenset[str]:
         """Another plan for the same uids begins or ceases to count with this one."""
-        return hold.nodes | frozenset(node for uid in hold.uids for node in self.nodes_of(uid))
+        rivals = {plan for uid in hold.uids for plan in self._of_uid.get(uid, ())}
+        return hold.nodes.union(*(self._plans[plan].nodes for plan in rivals))
 
 
 def without_plans(view: NodeView, holds: Iterable[PlanHold]) -> NodeView:
