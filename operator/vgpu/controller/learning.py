@@ -6,10 +6,13 @@ would wait for it. May not live here: what is asked.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from typing import TypeVar
 
 from vgpu.core.index import FitIndex
 from vgpu.core.request import PodRequest
+
+Result = TypeVar("Result")
 
 EFFORT_PER_TURN = 64
 """About ten milliseconds, in the index's measure: requests that are dear to judge get fewer nodes a turn."""
@@ -22,3 +25,14 @@ async def learn(index: FitIndex, requests: Iterable[PodRequest | None]) -> None:
         while more:
             await asyncio.sleep(0)
             more = index.learn_some(request, EFFORT_PER_TURN)
+
+
+async def in_pieces(work: Generator[None, None, Result]) -> Result:
+    """Do the work, with a turn for everybody else wherever it yields."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: Result = done.value
+            return found
+        await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from vgpu.controller.learning import learn
+from vgpu.controller.learning import in_pieces, learn
 from vgpu.core.facts import PodFact
 from vgpu.core.index import FitIndex
 from vgpu.core.intree import obstacle
@@ -19,10 +19,11 @@ from vgpu.core.preempt.amounts import sum_of
 from vgpu.core.preempt.eligible import Standing
 from vgpu.core.preempt.facts import Workload
 from vgpu.core.preempt.feasible import NodeUse
-from vgpu.core.preempt.gang_offer import GangClaim, GangOffer, Order, Room, SingleClaim, offer_gangs
-from vgpu.core.preempt.gang_state import GangState
+from vgpu.core.preempt.gang_offer import GangClaim, GangOffer, Order, Room, SingleClaim, offers_in_pieces
+from vgpu.core.preempt.gang_state import GangState, starts_with
 from vgpu.core.preempt.queues import may_start
-from vgpu.core.views import NodeView
+from vgpu.core.preempt.room import fits_later, fits_now
+from vgpu.core.views import NodeView, Reservation
 
 SPARE_NODES = 16
 """Fitting nodes that are looked at for a gang beside one for each member."""
@@ -69,9 +70,9 @@ class GangRooms:
         """Come back when `find` is quick for these gangs."""
         await learn(self._parts.index, {pod.request for state in states for pod in state.waiting})
 
-    def find(self, states: Sequence[GangState]) -> tuple[list[GangOffer], dict[str, int]]:
+    async def find(self, states: Sequence[GangState]) -> tuple[list[GangOffer], dict[str, int]]:
         """Offers for gangs that fit, and for how many members of each other one there is room (-1: its queue is
-        against it)."""
+        against it). Others have their turn meanwhile: ask still() before anything is held."""
         turns = self._parts.turns()
         claims = [
             GangClaim(state.gang.key, state.waiting, state.missing, turns.key(state.required[0]))
@@ -86,8 +87,32 @@ class GangRooms:
 
         views = self._views(states)
         singles = self._singles(turns, max(claim.order for claim in claims)) if views else []
-        room = Room(views, self._parts.policies, self._parts.roster.uses, self._parts.most_unadmitted)
-        return offer_gangs(claims, singles, room, admits)
+        parts = self._parts
+        room = Room(views, parts.policies, parts.roster.uses, parts.most_unadmitted, self._own)
+        return await in_pieces(offers_in_pieces(claims, singles, room, admits))
+
+    def still(self, offers: Iterable[GangOffer], states: Mapping[str, GangState]) -> list[GangOffer]:
+        """Those of these offers that can be held as all stands now, beside one another."""
+        kept: list[GangOffer] = []
+        held: dict[str, list[Reservation]] = {}
+        for offer in offers:
+            state, pods = states.get(offer.key), [pod for pod, _ in offer.seats]
+            before = [pod for one in kept for pod, _ in one.seats]
+            if state is None or not {pod.uid for pod in pods} <= {pod.uid for pod in state.waiting}:
+                continue
+            if not starts_with(state, [pod.uid for pod in pods]) or not self._queue_admits(before, state.required):
+                continue
+            beside = {node: list(cards) for node, cards in held.items()}
+            for card in offer.hold("").cards:
+                beside.setdefault(card.node, []).append(card.reservation)
+            if all(self._takes(node, beside[node]) for node in {placement.node for _, placement in offer.seats}):
+                kept.append(offer)
+                held = beside
+        return kept
+
+    def _takes(self, node: str, cards: Sequence[Reservation]) -> bool:
+        view = self._parts.ledger.view(node)
+        return view is not None and view.closed is None and fits_now(view, cards) and fits_later(view, cards)
 
     def _queue_admits(self, before: Sequence[PodFact], pods: Sequence[PodFact]) -> bool:
         """Whether the pods' queues let all of them start together, beside those before them."""
@@ -128,6 +153,9 @@ class GangRooms:
         names = {name for pod, members in kinds.values() for name in self._nodes_for(pod, members + SPARE_NODES)}
         views = (self._parts.ledger.view(name) for name in sorted(names))
         return [view for view in views if view is not None]
+
+    def _own(self, pod: PodFact) -> frozenset[str]:
+        return self._parts.ledger.nodes_of(pod.uid)
 
     def _nodes_for(self, pod: PodFact, count: int) -> list[str]:
         if pod.request is None:

@@ -223,7 +223,8 @@ class Gangs:
         """Hold cards for every gang that fits, then send its members."""
         while waiting := self._waiting():
             await self._parts.rooms.prepare(waiting)
-            offers, short = self._parts.rooms.find(self._waiting())
+            found, short = await self._parts.rooms.find(self._waiting())
+            offers = self._parts.rooms.still(found, {state.gang.key: state for state in self._waiting()})
             for key, room in short.items():
                 self._desk.short(key, room)
             for offer in offers:
@@ -231,6 +232,8 @@ class Gangs:
             for offer in offers:
                 with one_object("gangs: send", offer.key):
                     await self._send(offer.key, [(pod, placement.node) for pod, placement in offer.seats])
+            if len(offers) < len(found):
+                self._look_at(OFFER)  # something came between
             if not offers:
                 if short:
                     self._parts.short()

@@ -34,9 +34,9 @@ class IdleRoom:
     def room_for(self, pods: Sequence[PodFact]) -> list[Nomination]:
         """Where all these pods could go at once; [] = nowhere."""
         names = self._shared(pods)
-        takes = {pod.uid: self._has_seat(pod) for pod in pods}
-        if not pods or not all(takes[pod.uid] or names.get(pod.request) for pod in pods):
+        if not pods or not all(names.get(pod.request) or self._has_seat(pod) for pod in pods):
             return []
+        takes = {pod.uid: self._has_seat(pod) for pod in pods}
         spots, uses = self._spots(pods, {name for found in names.values() for name in found})
         found: dict[str, Nomination] = {}
         for pod in sorted(pods, key=lambda pod: takes[pod.uid]):  # who has no seat yet fails soonest

@@ -9,28 +9,37 @@ the rules of a plan's life, requests.
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from vgpu.controller.preempt.evictions import Order
 from vgpu.controller.preempt.keeper_parts import KeeperParts
+from vgpu.controller.preempt.plan_orders import PlanOrders
 from vgpu.controller.preempt.plan_words import PlanWords
 from vgpu.controller.preempt.plan_worlds import owner_uids
 from vgpu.controller.preempt.swap_log import SwapLog
 from vgpu.controller.preempt.told import (
-    GANG_BROKEN,
     VICTIMS_DRAINING,
     ended_event,
-    event_about,
 )
-from vgpu.core.preempt.facts import PlanFact, Victim, Workload
-from vgpu.core.preempt.plan import Action, Advance, End, Evict, Nominate, PlanEnd, Progress, Step, Succeed, key_of
+from vgpu.controller.preempt.validation import Validation
+from vgpu.core.preempt.facts import PlanFact, Workload
+from vgpu.core.preempt.plan import (
+    Action,
+    Advance,
+    End,
+    Evict,
+    Nominate,
+    PlanEnd,
+    PlanWorld,
+    Progress,
+    Step,
+    Succeed,
+    key_of,
+)
 from vgpu.core.preempt.plan_step import given_up_by, next_actions, spared_by
 from vgpu.core.preempt.swaps import Swap
 from vgpu.core.preempt.words import names_words, waits_message
-from vgpu.kube.objects import Key
 
 LOG = logging.getLogger(__name__)
-RELEASE = "/release"
 QUIET_ENDS = frozenset({PlanEnd.OWNER_BOUND, PlanEnd.OWNER_GONE})
 """Ends that the owner need not be told."""
 
@@ -46,6 +55,8 @@ class PlanKeeper:
         self._uids: dict[str, str] = {}
         self._swaps = SwapLog()
         self._words = PlanWords(parts)
+        self._valid = Validation(parts, self._look)
+        self._orders = PlanOrders(parts, self._words, self._living, self._valid)
 
     def swaps(self) -> tuple[Swap, ...]:
         """Evictions of pairs that are held apart, as far as this process made them."""
@@ -82,14 +93,18 @@ class PlanKeeper:
             return
         self._forget_former(plan)
         self._note_leaving(plan)
-        step = self._next(plan)
+        state, (world, step) = self._valid.state(plan), self._look(plan)
         end = next((action for action in step.actions if isinstance(action, End)), None)
         if end is not None:
             self._end(plan, end, step.actions)
             return
         self._last[name] = step
+        self._valid.note(plan, state, world, step)
         self._parts.book.spare(name, spared_by(step), given_up_by(step))
-        self._parts.evictions.only(name, {action.uid for action in step.actions if isinstance(action, Evict)})
+        goes = {action.uid for action in step.actions if isinstance(action, Evict)}
+        self._parts.evictions.only(name, goes)
+        for victim in (victim for victim in plan.victims if victim.uid in goes):
+            self._parts.evictions.ask(self._orders.of(plan, victim))
         for action in step.actions:
             self._carry_out(plan, action)
         if step.wake_seconds is not None:
@@ -108,6 +123,7 @@ class PlanKeeper:
         """The API accepted the eviction: its pod is leaving, before any event shows it."""
         uid, parts = order.pod.uid, self._parts
         victim, plan = parts.roster.workloads.get(uid, order.victim), self._living(*order.by)
+        valid = plan is not None and self._valid.holds(plan)
         if victim is not None:
             parts.metrics.evicted(victim, order.rule, parts.wall.now_seconds())
         if plan is not None:
@@ -117,6 +133,8 @@ class PlanKeeper:
                 self._note_swap(plan, victim)
         parts.ledger.plans.mark_evicted(uid, order.node)
         parts.roster.mark_evicted(uid)
+        if plan is not None and valid:
+            self._valid.leaves(plan, uid)
         parts.poke()
 
     def partly(self, gang: str, why: str) -> None:
@@ -133,20 +151,20 @@ class PlanKeeper:
 
     def settled(self, order: Order) -> None:
         """An order is done: look at every plan that its pod is a victim of."""
+        asked = self._parts.evictions.get(order.pod.uid)
+        if asked is None or not asked.accepted:
+            self._valid.void(order.orderer)
         for plan in self._parts.book.all_living():
             if any(victim.uid == order.pod.uid for victim in plan.victims):
                 self._parts.wake(key_of(plan), 0)
 
-    def _next(self, plan: PlanFact) -> Step:
+    def _look(self, plan: PlanFact) -> tuple[PlanWorld, Step]:
         last = self._last.get(key_of(plan))
-        progress = Progress() if last is None else last.progress
-        return next_actions(plan, self._parts.worlds.of(plan), progress, self._parts.wall.now_seconds())
+        progress, world = Progress() if last is None else last.progress, self._parts.worlds.of(plan)
+        return world, next_actions(plan, world, progress, self._parts.wall.now_seconds())
 
     def _carry_out(self, plan: PlanFact, action: Action) -> None:
-        if isinstance(action, Evict):
-            victim = next(one for one in plan.victims if one.uid == action.uid)
-            self._parts.evictions.ask(self._order(plan, victim))
-        elif isinstance(action, Nominate):
+        if isinstance(action, Nominate):
             self._parts.sender.send(action.uid, action.placement)
             self._parts.poke()
         elif isinstance(action, Succeed):
@@ -163,31 +181,10 @@ class PlanKeeper:
             self._parts.objects.say(plan, self.waits_for(plan))
             self._words.tell_seat(plan, action.uid)
 
-    def _order(self, plan: PlanFact, victim: Victim) -> Order:
-        pod = Key(victim.namespace, victim.name, victim.uid)
-        stands = self._parts.roster.workloads.get(victim.uid)
-
-        async def tell() -> None:
-            event = self._words.victim_event(plan, victim.uid)
-            if event is not None:
-                await self._parts.told.now(event)
-
-        name = key_of(plan)
-        still, over = partial(self._must_go, name, plan.uid, pod.uid), partial(self._is_over, name, plan.uid)
-        return Order(name, pod, victim.node, plan.rule, still, tell, over, stands, plan.uid)
-
     def _living(self, name: str, plan_uid: str) -> PlanFact | None:
         """Just this plan, unless it is over: another may have its name by now."""
         plan = self._parts.book.living(name)
         return plan if plan is not None and plan.uid == plan_uid else None
-
-    def _is_over(self, name: str, plan_uid: str) -> bool:
-        return self._living(name, plan_uid) is None
-
-    def _must_go(self, name: str, plan_uid: str, uid: str) -> bool:
-        """Whether the plan wants this victim evicted as things stand now."""
-        plan = self._living(name, plan_uid)
-        return plan is not None and Evict(uid) in self._next(plan).actions
 
     def _advance(self, plan: PlanFact, action: Advance) -> None:
         """Written once, when it is known of every eviction whether it was accepted."""
@@ -220,27 +217,12 @@ class PlanKeeper:
         for action in actions:
             if isinstance(action, Nominate):
                 parts.sender.send(action.uid, action.placement)
-        self._release(plan, end)
+        self._orders.release(plan, end)
         parts.objects.finish(ended, end)
         parts.metrics.plan_ended(end.reason)
         self._forget(name)
         parts.again()
         parts.poke()
-
-    def _release(self, plan: PlanFact, end: End) -> None:
-        """Evict those of the owner's pods that run in vain."""
-        for uid in sorted(end.release):
-            pod = self._parts.ledger.pod(uid)
-            if pod is not None and pod.node:
-                key, message = (
-                    Key(pod.namespace, pod.name, uid),
-                    f"evicted: its gang could not start: {end.message}",
-                )
-                event = event_about(key, GANG_BROKEN, message, about=key_of(plan), warning=True)
-                tell = partial(self._parts.told.now, event)
-                still = partial(self._runs, uid)
-                name = f"{key_of(plan)}{RELEASE}"
-                self._parts.evictions.ask(Order(name, key, pod.node, end.reason.value, still, tell))
 
     def _evictions_sent(self, plan: PlanFact) -> frozenset[str]:
         """Victims that were asked to go, by this process or one before it."""
@@ -267,10 +249,6 @@ class PlanKeeper:
         sent = plan.evictions_sent
         return [f"{v.namespace}/{v.name}" for v in plan.victims if self._is_there(v.uid) and v.uid in sent]
 
-    def _runs(self, uid: str) -> bool:
-        pod = self._parts.ledger.pod(uid)
-        return pod is not None and bool(pod.node) and not pod.terminating and not pod.ended
-
     def _is_there(self, uid: str) -> bool:
         pod = self._parts.ledger.pod(uid)
         return pod is not None and not pod.ended
@@ -287,5 +265,6 @@ class PlanKeeper:
             self._uids[name] = plan.uid
 
     def _forget(self, name: str) -> None:
+        self._valid.void(name)
         for kept in (self._last, self._taken_over, self._evicted, self._uids):
             kept.pop(name, None)

@@ -180,19 +180,31 @@ class PlanWorlds:
 
     def _objections(self, plan: PlanFact) -> dict[str, str]:
         """Why the rules do not let a victim go any more of whom it is not known that he goes."""
-        waiting = [w for uid in plan.owner_uids if (w := self._workload(uid)) is not None and not w.running]
         victims = [
             w
             for one in plan.victims
             if (w := self._workload(one.uid)) is not None and w.running and not w.terminating
             if not self._goes(plan, one.uid)
         ]
-        if not waiting or not victims:
+        owners = self.unlike_owners(plan) if victims else []
+        if not owners:
             return {}
         standing, now_seconds = self._parts.roster.standing(), self._parts.unix_seconds()
-        unlike = list({rights_of(standing, owner, now_seconds): owner for owner in reversed(waiting)}.values())
-        said = {victim.uid: _objection(standing, unlike, victim, now_seconds) for victim in victims}
+        said = {victim.uid: _objection(standing, owners, victim, now_seconds) for victim in victims}
         return {uid: text for uid, text in said.items() if text}
+
+    def unlike_owners(self, plan: PlanFact) -> list[Workload]:
+        """The plan's pods that wait, one of each kind that has the same rights."""
+        standing, now_seconds = self._parts.roster.standing(), self._parts.unix_seconds()
+        waiting = [w for uid in plan.owner_uids if (w := self._workload(uid)) is not None and not w.running]
+        return list({rights_of(standing, owner, now_seconds): owner for owner in reversed(waiting)}.values())
+
+    def objection(self, owners: Sequence[Workload], uid: str) -> str:
+        """Why the rules do not let this victim go for these owners, or ""."""
+        victim = self._workload(uid)
+        if victim is None or not owners:
+            return ""
+        return _objection(self._parts.roster.standing(), owners, victim, self._parts.unix_seconds())
 
     # Its queue and its chances.
 

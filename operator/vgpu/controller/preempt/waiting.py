@@ -85,7 +85,7 @@ class Waiting:
         """Everybody who waits, in no order."""
         planned, service = self._planned_for(), self._service()
         singles = [pod.uid for pod in self._ledger.pending() if self._is_tried(pod.uid)]
-        found = [self._place(self._gangs.preemptors_of(uid), planned, service) for uid in singles]
+        found = [self._place(pods, planned, service) for pods in self._together(singles)]
         found += [self._place(pods, planned, service) for pods in self._gangs.preemptors()]
         kept = {place.uids: place for place in found if place is not None}
         return list(kept.values())
@@ -93,9 +93,17 @@ class Waiting:
     def of(self, uids: Iterable[str]) -> list[Place]:
         """Those of these pods that wait now."""
         planned, service = self._planned_for(), self._service()
-        pods = [self._gangs.preemptors_of(uid) for uid in uids if self._is_tried(uid)]
+        pods = self._together(uid for uid in uids if self._is_tried(uid))
         found = {place.uids: place for one in pods if (place := self._place(one, planned, service)) is not None}
         return list(found.values())
+
+    def _together(self, uids: Iterable[str]) -> list[Preemptors]:
+        """With whom each of these is to be decided on; a gang is asked once for all its members."""
+        asked: dict[str, str] = {}
+        for uid in uids:
+            known = self._roster.workloads.get(uid)
+            asked.setdefault(uid if known is None or known.gang is None else f"gang {known.gang.key}", uid)
+        return [self._gangs.preemptors_of(uid) for uid in asked.values()]
 
     def still(self, place: Place) -> Place | None:
         """The same pods as they stand now, or None when they need no decision any more."""

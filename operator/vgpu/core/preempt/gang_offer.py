@@ -5,18 +5,18 @@ stand. Leave: an offer for each gang that fits beside all who come before it. Si
 scratch copy: who sends them is somebody else's. Nobody is evicted and nothing is held here.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from vgpu.core.facts import PodFact, Scheduling
-from vgpu.core.nomination import best_placement, take
+from vgpu.core.facts import PodFact
 from vgpu.core.placement import Placement, Policies
 from vgpu.core.preempt.facts import NodeReservation
 from vgpu.core.preempt.feasible import NodeUse, obstacle_after
 from vgpu.core.preempt.reservations import PlanHold
+from vgpu.core.preempt.spots import PIECE, Answers, Kind, Spots, kind_of
 from vgpu.core.recount import reservations_of
-from vgpu.core.request import PodRequest
 from vgpu.core.views import NodeView
 
 Order = tuple[Any, ...]
@@ -61,49 +61,51 @@ class GangOffer:
 @dataclass(frozen=True, slots=True)
 class Room:
     """The nodes in question. `uses`: what their pods ask for beyond cards; `most_unadmitted`: so many pods that
-    kubelet has not admitted a node takes."""
+    kubelet has not admitted a node takes; `own`: nodes on which cards are held for the pod itself."""
 
     views: Sequence[NodeView]
     policies: Policies
     uses: Mapping[str, NodeUse] = field(default_factory=dict)
     most_unadmitted: int = 16
+    own: Callable[[PodFact], Collection[str]] = lambda pod: ()
 
 
-@dataclass(slots=True)
 class _Scratch:
     """The nodes while pods are placed on them."""
 
-    views: dict[str, NodeView]
-    uses: dict[str, NodeUse]
-    coming: dict[str, int]
-    room: Room
-
-    @classmethod
-    def of(cls, room: Room) -> "_Scratch":
-        views = {view.name: view for view in room.views if view.closed is None}
-        return cls(views, dict(room.uses), {name: len(view.awaiting) for name, view in views.items()}, room)
+    def __init__(self, room: Room) -> None:
+        views = [view for view in room.views if view.closed is None]
+        self.room = room
+        self.spots = Spots(views, Answers(room.policies), self._lets_in, room.own)
+        self._uses: dict[str, NodeUse] = {}
+        self._coming = {view.name: len(view.awaiting) for view in views}
 
     def copy(self) -> "_Scratch":
-        return _Scratch(dict(self.views), dict(self.uses), dict(self.coming), self.room)
+        twin = copy(self)
+        twin._uses, twin._coming = dict(self._uses), dict(self._coming)
+        twin.spots = self.spots.copy(twin._lets_in)
+        return twin
 
     def seat(self, pod: PodFact) -> Placement | None:
         """Take the pod in where it fits best; None when it fits nowhere."""
-        takers = [view for view in self.views.values() if self._lets_in(view, pod.scheduling)]
-        placement = best_placement(takers, pod, self.room.policies)
+        placement = self.spots.seat(pod)
         if placement is not None:
             node = placement.node
-            self.uses[node] = self.uses.get(node, NodeUse()).plus((pod.scheduling,))
-            self.coming[node] += 1
-            take(self.views, pod, placement)
+            self._uses[node] = self._use(node).plus((pod.scheduling,))
+            self._coming[node] += 1
         return placement
 
-    def _lets_in(self, view: NodeView, pod: Scheduling) -> bool:
-        if view.node is None or self.coming[view.name] >= self.room.most_unadmitted:
+    def _lets_in(self, view: NodeView, pod: PodFact) -> bool:
+        if view.node is None or self._coming[view.name] >= self.room.most_unadmitted:
             return False
-        return not obstacle_after(view.node, self.uses.get(view.name, NodeUse()), pod)
+        return not obstacle_after(view.node, self._use(view.name), pod.scheduling)
+
+    def _use(self, node: str) -> NodeUse:
+        return self._uses.get(node) or self.room.uses.get(node, NodeUse())
 
 
-_Shape = tuple[int, tuple[tuple[PodRequest | None, Scheduling], ...]]
+_Shape = tuple[int, tuple[Kind, ...]]
+Found = tuple[list[GangOffer], dict[str, int]]
 Admits = Callable[[Sequence[GangClaim], GangClaim], bool]
 """May this gang start beside those already served (queue limits)?"""
 
@@ -113,28 +115,46 @@ def offer_gangs(
     singles: Iterable[SingleClaim],
     room: Room,
     admits: Admits = lambda served, one: True,
-) -> tuple[list[GangOffer], dict[str, int]]:
+) -> Found:
     """Offers in order of service, all of which fit together; and, by key of each gang that does not fit, for how
     many of its members there is room (-1: its queue does not let it start)."""
-    scratch = _Scratch.of(room)
+    work = offers_in_pieces(gangs, singles, room, admits)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: Found = done.value
+            return found
+
+
+def offers_in_pieces(
+    gangs: Iterable[GangClaim], singles: Iterable[SingleClaim], room: Room, admits: Admits
+) -> Generator[None, None, Found]:
+    """The same, a few milliseconds at a time: it yields between any two pieces."""
+    scratch = _Scratch(room)
     hopeless: dict[_Shape, int] = {}
-    full: set[tuple[PodRequest | None, Scheduling]] = set()
+    full: set[Kind] = set()
     served: list[GangClaim] = []
     offers: list[GangOffer] = []
     short: dict[str, int] = {}
     everybody: list[GangClaim | SingleClaim] = [*gangs, *singles]
     for claim in sorted(everybody, key=lambda claim: claim.order):
         if isinstance(claim, SingleClaim):
-            kind = (claim.pod.request, claim.pod.scheduling)
-            if kind not in full and scratch.seat(claim.pod) is None:
-                full.add(kind)
+            kind = kind_of(claim.pod)
+            if kind not in full:
+                yield from scratch.spots.ask(kind)
+                if scratch.seat(claim.pod) is None:
+                    full.add(kind)
             continue
         if not admits(served, claim):
             short[claim.key] = -1
             continue
         # Nodes only get fuller: what did not fit once fits no more.
-        shape = (claim.missing, tuple((pod.request, pod.scheduling) for pod in claim.pods))
-        found, after = (hopeless[shape], scratch) if shape in hopeless else _seated(claim, scratch)
+        shape = (claim.missing, tuple(kind_of(pod) for pod in claim.pods))
+        if shape in hopeless:
+            short[claim.key] = hopeless[shape]
+            continue
+        found, after = yield from _seated(claim, scratch)
         if isinstance(found, int):
             hopeless[shape] = short[claim.key] = found
             continue
@@ -144,19 +164,25 @@ def offer_gangs(
     return offers, short
 
 
-def _seated(claim: GangClaim, before: _Scratch) -> tuple[tuple[tuple[PodFact, Placement], ...] | int, _Scratch]:
+def _seated(
+    claim: GangClaim, before: _Scratch
+) -> Generator[None, None, tuple[tuple[tuple[PodFact, Placement], ...] | int, _Scratch]]:
     """Everybody who finds room, when these are enough; otherwise how many they are. Equal members are
     interchangeable, of unequal ones the largest are seated first: the small ones find room more easily."""
     scratch = before.copy()
     seats: list[tuple[PodFact, Placement]] = []
-    full: set[tuple[PodRequest | None, Scheduling]] = set()
+    alike: dict[Kind, list[PodFact]] = {}
     for pod in sorted(claim.pods, key=_largest_first):
-        kind = (pod.request, pod.scheduling)
-        placement = None if kind in full else scratch.seat(pod)
-        if placement is None:
-            full.add(kind)
-        else:
+        alike.setdefault(kind_of(pod), []).append(pod)
+    for kind, pods in alike.items():
+        for number, pod in enumerate(pods, 1):
+            yield from scratch.spots.ask(kind)
+            placement = scratch.seat(pod)
+            if placement is None:
+                break
             seats.append((pod, placement))
+            if number % PIECE == 0:
+                yield
     return (tuple(seats), scratch) if len(seats) >= claim.missing else (len(seats), before)
 
 

@@ -21,7 +21,13 @@ PIECE = 32
 MOST_KEPT = 8192
 
 Kind = tuple[PodRequest | None, Scheduling]
+"""Equal for pods that any node answers alike, but where cards are held for them."""
 LetsIn = Callable[[NodeView, PodFact], bool]
+
+
+def kind_of(pod: PodFact) -> Kind:
+    """The pod's kind."""
+    return (pod.request, pod.scheduling)
 
 
 @dataclass(slots=True)
@@ -51,7 +57,7 @@ class Answers:
         known = self._own.get((view.name, pod.uid))
         if known is not None and known[0] is view and known[1] is pod:
             return known[2]
-        answer = self._ask(view, (pod.request, pod.scheduling), pod.uid)
+        answer = self._ask(view, kind_of(pod), pod.uid)
         if keep:
             if len(self._own) >= MOST_KEPT:
                 self._own.clear()
@@ -110,12 +116,9 @@ class Spots:
         twin._lines = {kind: line.copy() for kind, line in self._lines.items()}
         return twin
 
-    def ask(self, pod: PodFact) -> Iterator[None]:
-        """All that seat() is going to ask for this pod, a piece at a time."""
-        kind = (pod.request, pod.scheduling)
-        line = self._lines.get(kind)
-        if line is None:
-            line = self._lines[kind] = _Line(sorted(self.views))
+    def ask(self, kind: Kind) -> Iterator[None]:
+        """All that seat() is going to ask for such a pod, a piece at a time."""
+        line = self._line(kind)
         asked = self._answers.asked
         while line.ask:
             name = line.ask.pop()
@@ -127,10 +130,10 @@ class Spots:
 
     def seat(self, pod: PodFact) -> Placement | None:
         """Place the pod where it fits best; None when it fits nowhere."""
-        for _ in self.ask(pod):
+        kind = kind_of(pod)
+        for _ in self.ask(kind):
             pass
-        kind = (pod.request, pod.scheduling)
-        known = (self._best(kind, pod), *self._on_own(pod))
+        known = (self._best(self._line(kind), pod), *self._on_own(pod))
         found = [placement for placement in known if placement is not None]
         if not found:
             return None
@@ -140,8 +143,13 @@ class Spots:
             line.ask.append(placement.node)
         return placement
 
-    def _best(self, kind: Kind, pod: PodFact) -> Placement | None:
-        line = self._lines[kind]
+    def _line(self, kind: Kind) -> _Line:
+        line = self._lines.get(kind)
+        if line is None:
+            line = self._lines[kind] = _Line(sorted(self.views))
+        return line
+
+    def _best(self, line: _Line, pod: PodFact) -> Placement | None:
         while line.best:
             score, name = line.best[0]
             answer = line.now.get(name)
