@@ -13,8 +13,9 @@ from tests.controller.preempt.planner_world import BORN, Api, World, percent, wh
 from tests.controller.virtual_time import run_virtually
 from vgpu.controller.writes import EventWrite
 from vgpu.core.placement import Placement
-from vgpu.core.preempt.facts import PlanPhase, QueueFact, StopPolicy
+from vgpu.core.preempt.facts import Limits, PlanPhase, QueueFact, StopPolicy
 from vgpu.core.recount import reservations_of
+from vgpu.core.reasons import Reason
 from vgpu.errors import ApiUnavailable, OutcomeUnknown
 from vgpu.kube.objects import Key
 
@@ -510,3 +511,43 @@ def test_who_goes_on_with_a_plan_tells_those_who_are_leaving() -> None:
         assert told.if_absent
 
     play(scenario)
+
+
+@pytest.mark.parametrize("cards", [2, 4], ids=["cards full", "cards free"])
+def test_a_queue_at_its_capability_takes_from_its_own_whether_cards_are_free_or_not(cards: int) -> None:
+    async def scenario(world: World) -> None:
+        fill(world, 2)
+        await world.begin()
+        world.high("h")
+        await world.until(lambda: world.bound("uid-h"), "h to be bound")
+        assert len(world.api.evictions) == 1
+
+    play(scenario, Api(nodes={"n1": cards}, queues=[QueueFact("default", capability=Limits(2000))]))
+
+
+def test_a_victim_that_only_the_queue_needs_gone_goes() -> None:
+    """The pod's own card is free: what it lacks is room in its queue."""
+
+    async def scenario(world: World) -> None:
+        fill(world, 4)
+        for name in ("uid-l0", "uid-l1"):
+            del world.api.pods[name]  # the cards before those that are in use
+        process = await world.begin()
+        world.high("h")
+        await world.until(lambda: world.bound("uid-h"), "h to be bound", 30)
+        assert len(world.api.evictions) == 1
+        assert process.decisions == 1
+
+    play(scenario, Api(nodes={"n1": 4}, queues=[QueueFact("default", capability=Limits(2000))]))
+
+
+def test_a_queue_at_its_capability_says_so_where_nobody_may_go() -> None:
+    async def scenario(world: World) -> None:
+        fill(world, 2)
+        process = await world.begin()
+        world.pod("same")
+        await world.pass_time(5)
+        refusal = process.preemption.planner.refusal("uid-same")
+        assert (world.api.evictions, refusal and refusal.reason) == ([], Reason.QUEUE_CAPABILITY)
+
+    play(scenario, Api(nodes={"n1": 4}, queues=[QueueFact("default", capability=Limits(2000))]))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from vgpu.controller.preempt.evictions import Evictions
 from vgpu.controller.preempt.idle_room import IdleRoom
+from vgpu.controller.preempt.plan_seats import PlanSeats
 from vgpu.core.facts import PodFact, Scheduling
 from vgpu.core.index import FitIndex
 from vgpu.core.ledger import Ledger
@@ -18,7 +19,7 @@ from vgpu.core.preempt.facts import OwnerKind, PlanFact, QueueFact, Victim, Work
 from vgpu.core.preempt.feasible import obstacle_after
 from vgpu.core.preempt.gang_seats import GangNow
 from vgpu.core.preempt.needed import UNBOUND
-from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanLimits, PlanWorld, VictimState, key_of
+from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanLimits, PlanWorld, QueueRoom, VictimState, key_of
 from vgpu.core.preempt.protection import No
 from vgpu.core.preempt.queue_gate import QueueGate
 from vgpu.core.preempt.roster import Roster
@@ -54,7 +55,7 @@ class PlanWorlds:
     def of(self, plan: PlanFact, *, look_elsewhere: bool = True) -> PlanWorld:
         """Everything as it stands for this plan; room elsewhere takes a search."""
         parts = self._parts
-        seats = _Seats(plan)
+        seats = PlanSeats(plan)
         owners = {uid: self._owner(seats, uid) for uid in owner_uids(plan)}
         nodes = seats.nodes
         return PlanWorld(
@@ -66,6 +67,7 @@ class PlanWorlds:
             taken_over_by=parts.taken_over_by(key_of(plan)),
             policies=parts.policies,
             gang=parts.gang(plan.owner_name, plan.owner_uids) if plan.owner_kind is OwnerKind.GANG else None,
+            queue=self._queue_room(plan) if any(pod.barred for pod in owners.values()) else None,
         )
 
     def may_fit(self, plan: PlanFact) -> bool:
@@ -95,7 +97,7 @@ class PlanWorlds:
 
     # The owner's pods.
 
-    def _owner(self, seats: "_Seats", uid: str) -> OwnerPod:
+    def _owner(self, seats: PlanSeats, uid: str) -> OwnerPod:
         ledger = self._parts.ledger
         pod = ledger.pod(uid)
         state = owner_state(ledger, uid)
@@ -105,11 +107,11 @@ class PlanWorlds:
         barred = self._gate.refusal(pod) is not None
         return OwnerPod(uid, state, pod.request, nominated, self._obstacle(seats, pod), barred, away)
 
-    def _is_away(self, seats: "_Seats", uid: str) -> bool:
+    def _is_away(self, seats: PlanSeats, uid: str) -> bool:
         sent, booked = self._parts.ledger.nomination(uid), self._parts.ledger.booking(uid)
         return any(place is not None and place.node not in seats.nodes for place in (sent, booked))
 
-    def _obstacle(self, seats: "_Seats", pod: PodFact) -> str:
+    def _obstacle(self, seats: PlanSeats, pod: PodFact) -> str:
         """What but cards keeps the pod off its planned node when all victims and all who leave are gone."""
         node = seats.node_of.get(pod.uid, "")
         view = self._parts.ledger.view(node)
@@ -122,7 +124,7 @@ class PlanWorlds:
         released = [known[uid] for uid in sorted(going & here) if uid in known]
         return obstacle_after(view.node, use, pod.scheduling, released, self._beside(seats, node, pod.uid))
 
-    def _beside(self, seats: "_Seats", node: str, uid: str) -> list[Scheduling]:
+    def _beside(self, seats: PlanSeats, node: str, uid: str) -> list[Scheduling]:
         """Others of the owner that are to come to this node."""
         pods = (self._parts.ledger.pod(other) for other in sorted(seats.on_node[node] - {uid}))
         return [pod.scheduling for pod in pods if pod is not None and not pod.node]
@@ -215,6 +217,18 @@ class PlanWorlds:
         in_flight = 0 if queue.max_in_flight is None else self.in_flight(queue.name, key_of(plan))
         return PlanLimits(queue.stuck_timeout_seconds, queue.hold_timeout_seconds, queue.max_in_flight, in_flight)
 
+    def _queue_room(self, plan: PlanFact) -> QueueRoom | None:
+        """For an owner that its queue does not let start as things stand."""
+        roster = self._parts.roster
+        waiting = next((w for uid in plan.owner_uids if (w := self._workload(uid)) and not w.running), None)
+        queue = None if waiting is None else roster.queues.get(waiting.queue)
+        if waiting is None or queue is None:
+            return None
+        used = roster.usage(queue.name, without_promise=waiting.uid).after(waiting.claim)
+        known = (self._workload(victim.uid) for victim in plan.victims)
+        gives = {one.uid: one.amounts for one in known if one and one.queue == queue.name and not one.terminating}
+        return QueueRoom(queue, used, waiting.claim, gives)
+
     def in_flight(self, queue: str, asking: str = "") -> int:
         """Evictions of the queue's plans that run now; those of `asking` that wait for their turn not counted."""
         found = set()
@@ -231,8 +245,8 @@ class PlanWorlds:
         return pod.terminating or evictions.leaving(uid) or (not mine and evictions.under_way(uid))
 
     def _elsewhere(self, owners: Collection[OwnerPod]) -> tuple[tuple[str, Placement], ...]:
-        """Nobody is sent on who was sent somewhere already."""
-        if any(pod.nominated or pod.state is OwnerState.BOOKED for pod in owners):
+        """Nobody is sent on who was sent somewhere already, or whose queue does not let him start anywhere."""
+        if any(pod.nominated or pod.barred or pod.state is OwnerState.BOOKED for pod in owners):
             return ()
         waiting = (pod.uid for pod in owners if pod.state is OwnerState.WAITING)
         pods = [pod for uid in waiting if (pod := self._parts.ledger.pod(uid)) is not None]
@@ -240,25 +254,6 @@ class PlanWorlds:
 
     def _workload(self, uid: str) -> Workload | None:
         return self._parts.roster.workloads.get(uid)
-
-
-class _Seats:
-    """Who sits and who goes where in a plan, looked up once for all members."""
-
-    def __init__(self, plan: PlanFact) -> None:
-        self.node_of: dict[str, str] = {}
-        self.on_node: dict[str, set[str]] = {}
-        self.victims_on: dict[str, set[str]] = {}
-        for card in plan.reservations:
-            self.node_of.setdefault(card.reservation.uid, card.node)
-            self.on_node.setdefault(card.node, set()).add(card.reservation.uid)
-        for victim in plan.victims:
-            self.victims_on.setdefault(victim.node, set()).add(victim.uid)
-
-    @property
-    def nodes(self) -> Collection[str]:
-        """Where cards are held."""
-        return self.on_node.keys()
 
 
 def owner_uids(plan: PlanFact) -> list[str]:

@@ -30,6 +30,7 @@ from vgpu.controller.preempt.waiting import Place
 from vgpu.core.ledger import Changes
 from vgpu.core.preempt.decision import Plan
 from vgpu.core.preempt.decision_world import Avoid, DecisionWorld
+from vgpu.core.preempt.eligible import queues_take
 from vgpu.core.preempt.facts import PlanFact
 from vgpu.core.preempt.plan import key_of
 from vgpu.core.preempt.protection import No
@@ -235,6 +236,9 @@ class Planner:
         return known is None
 
     def _fits_now(self, place: Place) -> bool:
+        """Cards, and what their queues let them use."""
+        if queues_take(self._parts.roster.standing(), place.pods) is not None:
+            return False
         pods = [self._parts.ledger.pod(uid) for uid in place.uids]
         return self._parts.worlds.fits_now([pod for pod in pods if pod is not None])
 

@@ -48,7 +48,8 @@ def still_held(plan: PlanFact, world: PlanWorld) -> dict[str, list[Reservation]]
 
 
 def needed_victims(plan: PlanFact, world: PlanWorld) -> list[Victim] | None:
-    """Unsent victims without which the owner does not fit *later*; None when it fits not even without all of them.
+    """Unsent victims without which the owner does not fit *later*, or may not start in its queue; None when it fits
+    not even without all of them.
 
     They are spared from the end of the list: a plan names its cheapest victims first; who may have been evicted is
     spared last. That others' plans are to free room gives hope, and spares nobody: two plans would wait for each
@@ -60,13 +61,14 @@ def needed_victims(plan: PlanFact, world: PlanWorld) -> list[Victim] | None:
         return None
     if not fits(going):
         return waiting
+    queue = world.queue if world.queue is not None and world.queue.lets(going) else None
     begun, where = _begun_units(plan, world), {victim.uid: victim.node for victim in waiting}
     units = reversed(_units(waiting, world))
     for unit in sorted(units, key=lambda unit: any(world.victims[uid].unsure for uid in unit)):
         if not begun.isdisjoint(world.victims[uid].unit for uid in unit):
             continue
         going -= unit
-        if not fits(going, {where[uid] for uid in unit}):
+        if not (fits(going, {where[uid] for uid in unit}) and (queue is None or queue.lets(going))):
             going |= unit
     return [victim for victim in waiting if victim.uid in going]
 

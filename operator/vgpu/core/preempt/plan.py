@@ -5,13 +5,15 @@ PlanFact and never changes; what its object does not say (Progress) may be lost 
 Moments are whole seconds on one clock of the caller's choice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from vgpu.core.placement import Placement
-from vgpu.core.preempt.facts import OwnerKind, PlanFact, PlanPhase
+from vgpu.core.preempt.amounts import sum_of
+from vgpu.core.preempt.facts import Amounts, OwnerKind, PlanFact, PlanPhase, QueueFact
 from vgpu.core.preempt.gang_seats import GangNow
+from vgpu.core.preempt.queues import over_capability
 from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.request import PodRequest
 from vgpu.core.score import Policies
@@ -80,12 +82,29 @@ class PlanLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueRoom:
+    """What the owner's queue may use, and what its victims in that queue give free there. `used`: with the owner,
+    without those who are leaving; `added`: what the owner adds to it."""
+
+    queue: QueueFact
+    used: Amounts
+    added: Amounts
+    gives: Mapping[str, Amounts] = field(default_factory=dict)
+
+    def lets(self, going: Iterable[str]) -> bool:
+        """True when the owner may start in its queue once these have gone."""
+        freed = sum_of(self.gives[uid] for uid in going if uid in self.gives)
+        return over_capability(self.queue, self.used - freed, self.added) is None
+
+
+@dataclass(frozen=True, slots=True)
 class PlanWorld:
     """All that one step looks at. Keys are uids and node names; `views` stand with the plan's own hold in them.
 
     `elsewhere`: placements that every waiting pod of the owner could take at once without any eviction, () = none.
     `taken_over_by`: NS/NAME of a plan of higher rank that took its cards. `policies` choose among held cards.
     `gang`: the gang that the plan is for, None where it is for a pod, or nothing is left of its gang.
+    `queue`: what the owner's queue lets it use, None where that does not matter.
     """
 
     owners: Mapping[str, OwnerPod]
@@ -96,6 +115,7 @@ class PlanWorld:
     taken_over_by: str = ""
     policies: Policies = field(default_factory=Policies)
     gang: GangNow | None = None
+    queue: QueueRoom | None = None
 
 
 @dataclass(frozen=True, slots=True)
