@@ -14,8 +14,8 @@ from tests.controller.virtual_time import run_virtually
 from vgpu.controller.writes import EventWrite
 from vgpu.core.placement import Placement
 from vgpu.core.preempt.facts import Limits, PlanPhase, QueueFact, StopPolicy
-from vgpu.core.recount import reservations_of
 from vgpu.core.reasons import Reason
+from vgpu.core.recount import reservations_of
 from vgpu.errors import ApiUnavailable, OutcomeUnknown
 from vgpu.kube.objects import Key
 

@@ -48,7 +48,7 @@ def still_held(plan: PlanFact, world: PlanWorld) -> dict[str, list[Reservation]]
 
 
 def needed_victims(plan: PlanFact, world: PlanWorld) -> list[Victim] | None:
-    """Unsent victims without which the owner does not fit *later*, or may not start in its queue; None when it fits
+    """Unsent victims without which the owner does not fit *later* or may not start in its queue; None when it fits
     not even without all of them.
 
     They are spared from the end of the list: a plan names its cheapest victims first; who may have been evicted is
