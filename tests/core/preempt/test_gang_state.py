@@ -90,6 +90,9 @@ def test_a_member_alone_is_refused_by_name() -> None:
     waits = why_not_alone(state(*(member(f"p{n}") for n in range(4))), (), "p1", room=3)
     assert waits is not None
     assert (waits.reason, waits.message.endswith("room for 3 of the 4 that it lacks")) == (Reason.GANG_WAITS, True)
+    stopped = why_not_alone(state(*(member(f"p{n}") for n in range(4))), (), "p1", room=-1)
+    assert stopped is not None
+    assert stopped.message.endswith("its queue does not let the 4 start that it lacks")
 
 
 def test_s57_half_a_gang_that_was_sent_lets_nobody_in() -> None:

@@ -119,7 +119,7 @@ def starts_with(state: GangState, uids: Collection[str]) -> bool:
 
 def why_not_alone(state: GangState, sent: Collection[str], uid: str, room: int | None = None) -> Refusal | None:
     """Why this member is not to be bound now, or None. `sent`: members for whom cards are held to start together;
-    `room`: for how many there was room when it was last looked for."""
+    `room`: for how many there was room when it was last looked for, -1 = its queue was against it."""
     if state.runs or (uid in sent and starts_with(state, sent)):
         return None
     name, wanted = state.gang.key, state.gang.minimum
@@ -132,6 +132,11 @@ def why_not_alone(state: GangState, sent: Collection[str], uid: str, room: int |
         return Refusal(Reason.GANG_INCOMPLETE, text)
     if uid not in sent and starts_with(state, sent):
         return Refusal(Reason.GANG_WAITS, f"{wanted} other pods of gang {name} start first")
+    if room is not None and room < 0:
+        text = (
+            f"gang {name} starts with {wanted} pods at once, and its queue does not let the {state.missing} start"
+        )
+        return Refusal(Reason.GANG_WAITS, f"{text} that it lacks")
     found = "" if room is None else f"; there was room for {room} of the {state.missing} that it lacks"
     return Refusal(Reason.GANG_WAITS, f"gang {name} starts when {wanted} of its pods fit at once{found}")
 
