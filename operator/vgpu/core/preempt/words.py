@@ -39,7 +39,7 @@ HELPS: Mapping[Reason, str] = {
     Reason.WAIT_BEFORE: "wait: its queue evicts only after waitBefore",
     Reason.NOT_ACTIVE: "look at its scheduling gates and at what it asks for: kubectl vgpu explain",
     Reason.SWAP_FROZEN: "find out who else places pods there: these two have evicted each other in turn",
-    Reason.PLAN_NOT_WRITTEN: "let its namespace hold GpuPreemptions: look at ResourceQuotas and admission webhooks",
+    Reason.PLAN_NOT_WRITTEN: "let its namespace hold GpuPreemptions: look at ResourceQuotas and webhooks",
     Reason.HELD_FOR_ANOTHER: "wait: what is free is held for a plan of equal or higher rank",
     Reason.OTHER_FILTERS: "look at its node selector, affinity, tolerations, CPU and memory",
     Reason.INSUFFICIENT_MEMORY: "ask for less memory of each card, or for cards that have more",
