@@ -325,6 +325,21 @@ def test_a_nomination_ends_when_kube_scheduler_clears_it_and_not_before() -> Non
     assert ledger.nomination("p") is None
 
 
+def test_cards_can_be_held_for_a_pod_that_is_yet_to_be_created() -> None:
+    ledger = make_ledger()
+    placement = placed(ledger, SMALL, "p")
+    ledger.put_pod(bound_pod("there", *placement.containers))
+    assert not ledger.nominate("p", "n1", placement)
+    assert ledger.nominate("p", "n1", placement, to_come=True)
+    view = ledger.view("n1")
+    assert view is not None
+    assert [reservation.uid for reservation in view.reservations] == ["p"]
+    assert ledger.nodes_of("p") == {"n1"}
+    assert not ledger.nominate("there", "n1", placement, to_come=True), "one that is there must be pending"
+    ledger.book(make_booking("p", placement))
+    assert not ledger.nominate("p", "n1", placement, to_come=True)
+
+
 def test_a_new_nomination_replaces_the_old_one() -> None:
     ledger = make_ledger(pending_pod("p", SMALL))
     for memory_mib in (1_000, 2_000):

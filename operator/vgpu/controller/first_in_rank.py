@@ -28,7 +28,8 @@ MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`asking` is asked about; `freed` are nodes where something may fit since; `waiting` may take it as well."""
+    """`asking` is asked about; `freed` are nodes where something may fit since; `waiting` may take it as well,
+    those among them that are created once there is room."""
 
     asking: PodFact
     freed: Set[str]
@@ -37,16 +38,13 @@ class Question:
 
 
 class FirstInRank:
-    """See the module. `held_seconds`: a nomination holds its cards so long."""
+    """See the module."""
 
-    def __init__(
-        self, ledger: Ledger, index: FitIndex, answered: AnsweredPods, held: Held, held_seconds: float
-    ) -> None:
+    def __init__(self, ledger: Ledger, index: FitIndex, answered: AnsweredPods, held: Held) -> None:
         self._ledger = ledger
         self._index = index
         self._answered = answered
         self._held = held
-        self._held_seconds = held_seconds
         self._looked_at: set[str] = set()
         self._unsent: dict[str, Nomination] = {}
 
@@ -97,9 +95,7 @@ class FirstInRank:
         return self._index.verdicts(asking.request, asking.uid, freed).best(NODES, freed)
 
     def _hold(self, chosen: Nomination) -> bool:
-        uid, placement = chosen.pod.uid, chosen.placement
-        if not self._ledger.nominate(uid, placement.node, placement):
+        if not self._held.hold(chosen.pod, chosen.placement):
             return False
-        self._held.note(uid, placement.node, self._held_seconds)
-        self._unsent[uid] = chosen
+        self._unsent[chosen.pod.uid] = chosen
         return True

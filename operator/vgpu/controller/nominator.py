@@ -75,17 +75,17 @@ class Nominator:
         self._freed: set[str] = set()
         self._missed: dict[str, float] = {}
         self._due: DueKeys[str] = DueKeys()
-        self._held = Held(self._ledger)
+        self._held = Held(self._ledger, settings.nomination_seconds)
         self._last_look = 0.0
         self._answered = AnsweredPods(self._ledger, deciders.policies)
         self._room = RoomSearch(self._ledger, self._index, deciders.policies, self._offers, self._answered)
-        self._first = FirstInRank(
-            self._ledger, self._index, self._answered, self._held, settings.nomination_seconds
-        )
+        self._first = FirstInRank(self._ledger, self._index, self._answered, self._held)
 
     def before_answer(self, asking: PodFact) -> None:
         """kube-scheduler asks about this pod: what was freed is held for those before it in rank."""
-        if not self._fence.leading or not (self._refused or self._offers.owed()):
+        if self._held.came(asking):
+            self._news.poke()
+        if not self._fence.leading or not (self._refused or self._offers.owed() or self._offers.absent()):
             return
         self._take_back()
         if self._ledger.frees():
@@ -120,6 +120,7 @@ class Nominator:
             if (pod := self._ledger.pod(uid)) is None or pod.node or pod.ended:
                 self._forget(uid)
             else:
+                self._held.came(pod)
                 self._held.look(uid)
         self._tries.forgive()
         if changes.freed - self._held.take_given_up():
@@ -254,13 +255,12 @@ class Nominator:
         if pod.request is None or not self._fence.leading:
             return
         placement = self._room.placement_now(chosen, pod)
-        if placement is None or not self._ledger.nominate(pod.uid, placement.node, placement):
+        if placement is None or not self._held.hold(pod, placement):
             return
         self._news.poke()
         self._first.sent(pod.uid)
         if self._tries.note(pod.uid, placement.node) and self._offers.owes(pod.uid):
             self._rest(pod.uid)
-        self._held.note(pod.uid, placement.node, self._settings.nomination_seconds)
         key = Key(pod.namespace, pod.name, pod.uid)
         try:
             await when_open(lambda: self._sink.nominate(key, chosen.node, wake_count()))
@@ -271,12 +271,19 @@ class Nominator:
         LOG.info("nominated pod=%s/%s node=%s direct=%s", pod.namespace, pod.name, placement.node, chosen.direct)
 
     async def _create(self, chosen: Nomination) -> None:
-        """The room is not held for a pod that does not exist: should another take it, the new one waits."""
+        """Hold the cards, then create the pod, to which they pass."""
         pod = next((pod for pod in self._offers.absent() if pod.uid == chosen.pod.uid), None)
         if pod is None or pod.request is None or not self._fence.leading:
             return
-        if self._room.placement_now(chosen, pod) is not None and not await self._offers.create(pod):
+        placement = self._room.placement_now(chosen, pod)
+        if placement is None or not self._held.hold(pod, placement):
+            return
+        self._news.poke()
+        self._first.sent(pod.uid)
+        if not await self._offers.create(pod):
             self._rest(pod.uid)
+            self._held.give_up(pod.uid)
+            self._news.poke()
 
     def _forget(self, uid: str) -> None:
         self._tries.forget(uid)

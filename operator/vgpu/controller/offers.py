@@ -37,7 +37,7 @@ class Offers(Protocol):
         """Something may fit now that did not fit before: nobody rests any longer."""
 
     async def create(self, pod: PodFact) -> bool:
-        """There is room for this absent pod. False: it could not be created now."""
+        """There is room for this absent pod. False: it was refused, nobody of its name comes now."""
 
 
 class OffersByAge:

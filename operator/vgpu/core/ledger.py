@@ -159,11 +159,11 @@ class Ledger:
         """All live bookings."""
         return self._bookings.values()
 
-    def nominate(self, uid: str, node: str, placement: Placement) -> bool:
-        """Hold the placement in *later* for this pending pod, in place of what was held before. False, and nothing
-        is held, unless the pod is pending and not booked."""
+    def nominate(self, uid: str, node: str, placement: Placement, *, to_come: bool = False) -> bool:
+        """Hold the placement in *later* for this pod, in place of what was held before. False, and nothing is
+        held, unless it is pending (`to_come`: or not known yet) and not booked."""
         self.drop_nomination(uid)
-        if uid not in self._pending or uid in self._bookings:
+        if uid in self._bookings or not (uid in self._pending or (to_come and uid not in self._pods)):
             return False
         self._nominations[uid] = replace(placement, node=node)
         self._site(node).nominated.add(uid)

@@ -14,7 +14,7 @@ from vgpu.core.preempt.facts import OwnerKind, PlanFact, PlanPhase, QueueFact, V
 from vgpu.core.preempt.plan import End, PlanEnd
 from vgpu.core.preempt.roster import Roster
 from vgpu.core.terms import OwnerRef, PodTerms
-from vgpu.errors import ApiRefused
+from vgpu.errors import ApiRefused, VgpuError
 from vgpu.kube.objects import Key
 from vgpu.settings import OperatorSettings
 
@@ -47,7 +47,7 @@ class Api:
     reads: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     created: list[Json] = field(default_factory=list)
-    refuse_create: ApiRefused | None = None
+    refuse_create: VgpuError | None = None
 
     async def get(self, path: str) -> bytes:
         self.reads.append(path)

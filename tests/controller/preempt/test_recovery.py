@@ -21,7 +21,7 @@ from tests.controller.virtual_time import run_virtually
 from vgpu.controller.preempt.records import record_of
 from vgpu.core.preempt.facts import PlanFact, PlanPhase, Victim
 from vgpu.core.terms import OwnerRef
-from vgpu.errors import ApiRefused
+from vgpu.errors import ApiRefused, ApiUnavailable, OutcomeUnknown
 
 BARE = OwnerRef()
 BARE_PATH = "/api/v1/namespaces/team/pods/bare"
@@ -315,6 +315,24 @@ def test_s81_a_quota_that_is_in_the_way_loses_nothing() -> None:
         assert world.recovery.offers.absent() == [absent]
         await asyncio.sleep(100_000)
         assert world.api.deleted == []
+
+    runs(world, scenario)
+
+
+def test_s81_only_a_pod_that_was_refused_is_said_not_to_come() -> None:
+    """Whoever holds room for it goes on holding it where it may have been created."""
+    world = World()
+
+    async def scenario() -> None:
+        put_bare(world)
+        made = bare_plan(world)
+        world.evict(made, "uid-bare")
+        world.end(made)
+        [absent] = world.recovery.offers.absent()
+        for error, may_come in ((ApiUnavailable(503, "", "busy"), False), (OutcomeUnknown("no answer"), True)):
+            world.api.refuse_create = error
+            assert await world.recovery.offers.create(absent) is may_come
+            assert world.recovery.offers.absent() == [absent], "it is tried again"
 
     runs(world, scenario)
 

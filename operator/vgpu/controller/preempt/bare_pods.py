@@ -137,7 +137,7 @@ class BarePods:
         return "" if record is None else record.pod.queue
 
     async def create(self, pod: PodFact) -> bool:
-        """Create it again. False when that did not work now: it is tried again."""
+        """Create it again. False when that was refused for now: it is tried again."""
         record = self._records.get(pod.uid)
         if record is None:
             return True
@@ -155,7 +155,7 @@ class BarePods:
             return True
         except (ApiUnavailable, OutcomeUnknown, NotLeading) as error:
             LOG.info("evicted pod not created again pod=%s/%s: %s", pod.namespace, pod.name, error)
-            return False
+            return isinstance(error, OutcomeUnknown)  # it may be there, and be seen in a moment
         self._created.add(pod.uid)
         LOG.info("created again pod=%s/%s", pod.namespace, pod.name)
         return True
