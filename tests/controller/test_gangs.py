@@ -1,7 +1,7 @@
 """Gangs start as a whole: cards are held for all that a gang lacks, its members are sent once, and rest else."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -116,7 +116,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(*cards: int, queue: QueueFact | None = None, lift_gates: bool = True) -> AsyncIterator[Bench]:
+async def bench(
+    *cards: int, queue: QueueFact | None = None, lift_gates: bool = True, absent: Sequence[PodFact] = ()
+) -> AsyncIterator[Bench]:
     """Nodes n0, n1... with so many cards each."""
     now = asyncio.get_running_loop().time
     ledger, fence, sink = Ledger(), Fence(10, 4, lambda: 0.0), Sink()
@@ -149,7 +151,10 @@ async def bench(*cards: int, queue: QueueFact | None = None, lift_gates: bool = 
         )
     )
     index = FitIndex(ledger, Policies())
-    rooms = GangRooms(RoomParts(ledger, index, Policies(), roster, lambda: BY_AGE, names.SCHEDULER_NAME, 16))
+    looked_at = RoomParts(
+        ledger, index, Policies(), roster, lambda: BY_AGE, names.SCHEDULER_NAME, 16, lambda: absent
+    )
+    rooms = GangRooms(looked_at)
     gangs = Gangs(
         GangParts(
             ledger=ledger,
@@ -242,6 +247,17 @@ def test_s57_two_gangs_that_could_each_hold_half_and_one_gets_all() -> None:
             assert sorted(it.sent()) == ["b0", "b1"]
 
     run_virtually(story())
+
+
+def test_s81_a_pod_that_is_to_be_created_takes_its_place_before_a_gang_of_lower_rank() -> None:
+    async def story(priority: int, sent: bool) -> None:
+        absent = pending("absent", CARD_MIB, priority=priority)
+        async with bench(1, 1, absent=[absent]) as it:
+            await it.see(member("a1"), member("a2"))
+            assert bool(it.sent()) is sent
+
+    run_virtually(story(priority=1, sent=False))
+    run_virtually(story(priority=-1, sent=True))
 
 
 def test_s53_surplus_members_wait_for_the_start_and_then_come_alone() -> None:

@@ -1,7 +1,11 @@
 """In which order room is offered: rank, the oldest debt, age; within what the queues take; and who rests."""
 
+from typing import Any
+
 from tests.controller.cluster_facts import CARD_MIB
-from tests.controller.preempt.recovery_world import JOB, World, plan, running, waiting
+from tests.controller.kubernetes_json import encode
+from tests.controller.preempt.recovery_world import JOB, World, bare_json, plan, running, waiting
+from vgpu.controller.preempt.records import record_of
 from vgpu.core.facts import PodFact
 from vgpu.core.nomination import nominate
 from vgpu.core.placement import Policies
@@ -137,3 +141,73 @@ def test_an_absent_pod_has_its_place_among_those_that_wait() -> None:
     world.put(small)
     ghost = waiting("ghost", OwnerRef(), priority=5)
     assert offered(world, small, ghost) == ["ghost"]
+
+
+def absent(
+    world: World, name: str = "bare", made: int = 10_000, created: str = "2020-01-01", **spec: Any
+) -> PodFact:
+    """A bare pod was evicted by a plan of this moment."""
+    pod = bare_json(name)
+    pod["metadata"]["creationTimestamp"] = f"{created}T00:00:00Z"
+    pod["spec"] |= spec
+    uid = f"uid-{name}"
+    owed = plan(uid, name=f"plan-{name}", created=made, records=((uid, record_of(encode(pod))),))
+    world.recovery.plan_changed(f"team/{owed.name}", owed)
+    world.recovery.start_over()
+    return next(one for one in world.recovery.offers.absent() if one.uid == uid)
+
+
+async def test_s80_s81_an_absent_pod_is_entitled_as_if_it_waited() -> None:
+    """The class goes before what the queue is said to owe to those that are there."""
+    world = World()
+    world.roster.put_queue(QueueFact("default", deserved=Limits(cards_thousandths=1000)))
+    low = waiting("low", JOB, priority=5)
+    world.put(low)
+    assert "uid-low" in world.roster.standing().entitled
+    bare = absent(world, priority=10)
+    assert offered(world, low, bare) == ["bare"]
+    assert "uid-low" in world.roster.standing().entitled, "it takes nothing from who is there"
+
+
+async def test_s80_s81_of_equal_ones_the_oldest_debt_is_served_first_also_where_the_pod_is_absent() -> None:
+    world = World("n1", "n2", "n3")
+    waits = waiting("waits", JOB, priority=10, created_seconds=1)
+    world.put(waits)
+    young = absent(world, "young", made=200, created="2020-01-01")
+    old = absent(world, "old", made=100, created="2021-01-01")
+    assert offered(world, waits, young, old) == ["old", "young", "waits"]
+
+
+async def test_s80_s81_of_equal_ones_the_absent_pod_is_entitled_by_its_age() -> None:
+    world = World()
+    world.roster.put_queue(QueueFact("default", deserved=Limits(cards_thousandths=1000)))
+    moment_2020 = 1_577_836_800
+    waits = waiting("waits", JOB, priority=10, created_seconds=moment_2020 + 1)
+    older = waiting("older", OTHER, priority=10, created_seconds=moment_2020 - 1)
+    bare = absent(world, priority=10)
+    world.put(waits)
+    assert offered(world, waits, bare) == ["bare"]
+    world.put(older)
+    assert offered(world, older, waits, bare) == ["older"]
+
+
+async def test_s77_nobody_is_aged_past_the_class_of_an_absent_pod() -> None:
+    world = World()
+    often = waiting("often", JOB, priority=9)
+    world.put(often)
+    for created in (100, 200, 300):
+        owe(world, JOB, created)
+    assert offered(world, often, absent(world, priority=10)) == ["bare"]
+
+
+async def test_an_absent_pod_that_would_not_be_created_now_is_not_counted_on() -> None:
+    world = World()
+    bare, offers = absent(world), world.recovery.offers
+    assert offers.absent_now() == [bare]
+    offers.failed(bare.uid)
+    assert offers.absent_now() == [], "it rests"
+    world.clock.now += 1
+    offers.room_came()
+    assert offers.absent_now() == [bare]
+    world.roster.put_queue(QueueFact("default", stop_policy=StopPolicy.HOLD))
+    assert offers.absent_now() == []

@@ -42,6 +42,7 @@ def test_until_it_is_created_it_counts_as_a_pod_that_waits() -> None:
     pod = decode(waiting_pod(record_of(encode(bare_json())), "uid-bare")).fact
     assert waits_for_us(pod, names.SCHEDULER_NAME)
     assert (pod.uid, pod.priority, pod.assignment, pod.node) == ("uid-bare", 10, None, "")
+    assert pod.created == bare_json()["metadata"]["creationTimestamp"], "it is as old as it was"
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"metadata": {}}', '{"metadata": 1, "spec": {}}'])

@@ -250,7 +250,7 @@ class Preemption:
             settings=shared.settings,
             writer=shared.writer,
             clock=self._clock,
-            turns=self.recovery.offers.turns,
+            offers=self.recovery.offers,
             evictions=self.evictions,
             told=self.told,
             short=self._look_again,

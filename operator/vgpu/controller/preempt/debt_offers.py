@@ -15,11 +15,13 @@ from vgpu.core.facts import PodFact
 from vgpu.core.ledger import Ledger
 from vgpu.core.nomination import Turns
 from vgpu.core.preempt.amounts import sum_of
+from vgpu.core.preempt.eligible import Standing
 from vgpu.core.preempt.facts import NOTHING, QueueFact, Workload
 from vgpu.core.preempt.queues import may_start
 from vgpu.core.preempt.rank import Service
 from vgpu.core.preempt.recovery import Attempt, backoff_seconds, claim_order, is_due, tries_by_itself
 from vgpu.core.preempt.roster import Roster
+from vgpu.core.preempt.to_come import entitled_with
 from vgpu.core.preempt.uid_index import UidIndex
 
 Order = tuple[bool, int, int, int, int, str]
@@ -45,6 +47,7 @@ class DebtOffers:
         self._attempts: dict[str, Attempt] = {}
         self._room_seconds = float("-inf")
         self._owed: frozenset[str] | None = None
+        self._entitled: tuple[object, frozenset[str]] = (None, frozenset())
 
     def changed(self) -> None:
         """Debts or waiting pods are others than before."""
@@ -52,10 +55,11 @@ class DebtOffers:
 
     def turns(self) -> Turns:
         """The order of this moment, and what the queues take."""
-        standing = self._parts.roster.standing()
+        standing, absent = self._parts.roster.standing(), self._parts.bare.absent()
         workloads = self._parts.roster.workloads
         classes = {workloads[pod.uid].priority for pod in self._parts.ledger.pending() if pod.uid in workloads}
-        service = Service(standing.queues, standing.entitled, classes)
+        classes.update(pod.priority for pod in absent)
+        service = Service(standing.queues, self._entitled_with(standing, absent), classes)
         return Turns(partial(self._key, service), self._admits, self._starts_alone)
 
     def owed(self) -> Collection[str]:
@@ -72,6 +76,10 @@ class DebtOffers:
     def absent(self) -> Sequence[PodFact]:
         """Evicted bare pods that are to be created again."""
         return self._parts.bare.absent()
+
+    def absent_now(self) -> Sequence[PodFact]:
+        """Those of them that would be created now, were there room."""
+        return [pod for pod in self.absent() if not self.rests(pod.uid) and self._admits([], pod)]
 
     def rests(self, uid: str) -> bool:
         """True while it is left alone after tries that failed."""
@@ -107,9 +115,32 @@ class DebtOffers:
         known = self._parts.roster.workloads.get(pod.uid)
         if known is not None:
             return known
-        queue, evictions = self._parts.roster.queue_of(pod), self._evictions_of(pod.uid)
-        who = (pod.uid, pod.namespace, pod.name, queue, pod.priority)
-        return Workload(*who, NOTHING, NOTHING, created_seconds=0, request=pod.request, evictions=evictions)
+        roster = self._parts.roster
+        claim = None if pod.request is None else roster.claim(pod.request)
+        return Workload(
+            pod.uid,
+            pod.namespace,
+            pod.name,
+            roster.queue_of(pod),
+            pod.priority,
+            claim or NOTHING,
+            claim or NOTHING,
+            created_seconds=0 if pod.terms is None else pod.terms.created_seconds,
+            request=pod.request,
+            active=claim is not None,
+            evictions=self._evictions_of(pod.uid),
+        )
+
+    def _entitled_with(self, standing: Standing, absent: Sequence[PodFact]) -> frozenset[str]:
+        """Remembered: it is asked for many times while nothing has changed."""
+        if not absent:
+            return standing.entitled
+        roster = self._parts.roster
+        to_come = [self._workload(pod) for pod in absent]
+        key = (roster.revision, standing.queues, to_come)
+        if self._entitled[0] != key:
+            self._entitled = (key, entitled_with(standing, roster.workloads.values(), to_come))
+        return self._entitled[1]
 
     def _admits(self, served: Sequence[PodFact], pod: PodFact) -> bool:
         roster = self._parts.roster

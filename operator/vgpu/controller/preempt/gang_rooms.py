@@ -49,7 +49,7 @@ class RoomRoster(Protocol):
 @dataclass(frozen=True, slots=True)
 class RoomParts:
     """What is looked at. `turns`: the order of this moment; `most_unadmitted`: pods that kubelet has not admitted,
-    per node."""
+    per node; `absent`: pods that are created when there is room for them."""
 
     ledger: Ledger
     index: FitIndex
@@ -58,6 +58,7 @@ class RoomParts:
     turns: Callable[[], Turns]
     scheduler_name: str
     most_unadmitted: int
+    absent: Callable[[], Iterable[PodFact]] = lambda: ()
 
 
 class GangRooms:
@@ -128,7 +129,8 @@ class GangRooms:
         return True
 
     def _singles(self, turns: Turns, last: Order) -> list[SingleClaim]:
-        pods = (pod for pod in self._parts.ledger.pending() if self._waits_alone(pod))
+        pods = [pod for pod in self._parts.ledger.pending() if self._waits_alone(pod)]
+        pods += [pod for pod in self._parts.absent() if self._parts.ledger.nomination(pod.uid) is None]
         claims = [claim for pod in pods if (claim := SingleClaim(pod, turns.key(pod))).order < last]
         return sorted(claims, key=lambda claim: claim.order)[:SINGLES]
 

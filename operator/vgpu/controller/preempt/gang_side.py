@@ -11,6 +11,7 @@ from functools import partial
 from vgpu.controller.clock import Clock
 from vgpu.controller.preempt.bind_barrier import MARGIN_SECONDS, BindBarrier
 from vgpu.controller.preempt.broken_gangs import BrokenGangs, BrokenParts
+from vgpu.controller.preempt.debt_offers import DebtOffers
 from vgpu.controller.preempt.evictions import Evictions, Order
 from vgpu.controller.preempt.gang_rooms import GangRooms, RoomParts
 from vgpu.controller.preempt.gang_sender import GangSender
@@ -21,7 +22,6 @@ from vgpu.controller.writer import Writer
 from vgpu.core.facts import PodFact
 from vgpu.core.index import FitIndex
 from vgpu.core.ledger import Changes, Ledger
-from vgpu.core.nomination import Turns
 from vgpu.core.placement import Policies
 from vgpu.core.preempt.facts import QueueFact
 from vgpu.core.preempt.gang_desk import GangDesk
@@ -39,9 +39,8 @@ LEAST_WAIT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class GangSideParts:
-    """Parts of the process. `turns`: the order of service now; `short` is called when gangs found no room, `poke`
-    after the ledger was changed here, `partly` with a gang's key and why too few of it are bound, "" = they are
-    not."""
+    """Parts of the process. `offers`: whose turn it is; `short` is called when gangs found no room, `poke` after
+    the ledger was changed here, `partly` with a gang's key and why too few of it are bound, "" = they are not."""
 
     ledger: Ledger
     index: FitIndex
@@ -50,7 +49,7 @@ class GangSideParts:
     settings: OperatorSettings
     writer: Writer
     clock: Clock
-    turns: Callable[[], Turns]
+    offers: DebtOffers
     evictions: Evictions
     told: Told
     short: Callable[[], None]
@@ -131,9 +130,10 @@ class GangSide:
                 parts.index,
                 parts.policies,
                 parts.roster,
-                parts.turns,
+                parts.offers.turns,
                 parts.settings.scheduler_name,
                 parts.settings.unadmitted_limit,
+                parts.offers.absent_now,
             )
         )
 

@@ -17,7 +17,9 @@ MOST_BYTES = 128 * 1024
 """Of one record: all annotations of an object together may have 256 KiB."""
 TOKEN_VOLUME = "kube-api-access-"
 _ANY = TypeAdapter(dict[str, Any])
-_KEPT_METADATA = ("name", "namespace", "labels", "annotations")
+_USERS_METADATA = ("name", "namespace", "labels", "annotations")
+_KEPT_METADATA = (*_USERS_METADATA, "creationTimestamp")
+"""It keeps its age until it is created: by that it is served."""
 _DROPPED_SPEC = ("nodeName", "serviceAccount", "ephemeralContainers", "schedulingGates")
 _GIVEN_BY_CLASS = ("priority", "preemptionPolicy")
 """Admission sets these by the pod's class, and refuses a pod that states others than the class does by then."""
@@ -57,8 +59,9 @@ def record_of(raw: bytes) -> str:
 def body_of(record: str) -> dict[str, Any]:
     """The pod to create. Raises MalformedObject."""
     pod = _read(record)
+    metadata = {key: value for key, value in pod["metadata"].items() if key in _USERS_METADATA}
     spec = {key: value for key, value in pod["spec"].items() if key not in _GIVEN_BY_CLASS}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": pod["metadata"], "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def waiting_pod(record: str, uid: str) -> bytes:
