@@ -141,7 +141,8 @@ async def test_s81_kube_scheduler_may_ask_about_the_created_pod_before_we_have_s
         assert it.ledger.nomination("uid-again") is not None
 
 
-def test_s81_the_passing_of_a_hold_ends_nobodys_rest() -> None:
+@pytest.mark.parametrize("asked_first", [True, False], ids=["asked about first", "seen first"])
+def test_s81_the_passing_of_a_hold_ends_nobodys_rest(asked_first: bool) -> None:
     offers = owing(rest=None)
 
     async def scenario() -> None:
@@ -150,9 +151,14 @@ def test_s81_the_passing_of_a_hold_ends_nobodys_rest() -> None:
             room_comes(it)
             await asyncio.sleep(1)
             offers.resting.add("uid-other")
-            it.ledger.put_pod(replace(GHOST, uid="uid-again"))
+            created = replace(GHOST, uid="uid-again")
+            if asked_first:
+                it.nominator.before_answer(created)
+                await asyncio.sleep(1)
+            it.ledger.put_pod(created)
             it.consumer.poke()
             await asyncio.sleep(1)
+            assert it.ledger.nomination("uid-again") is not None
             assert offers.resting == {"uid-other"}
 
     run_virtually(scenario())
@@ -182,13 +188,35 @@ def test_s81_one_that_may_have_been_created_holds_for_the_usual_time_and_then_re
     async def scenario() -> None:
         async with bench("node-a", offers=offers, nomination_seconds=HELD_SECONDS) as it:
             low_waits(it)
-            room_comes(it)
+            it.ledger.drop_pod("uid-old")
+            assert it.ask("low", "node-a") == []
             await asyncio.sleep(HELD_SECONDS - 1)
             assert it.sink.written == [] == offers.failures
             await asyncio.sleep(2)
             assert offers.failures == [GHOST.uid]
             assert it.sink.written == [("low", "node-a")]
             assert offers.created == ["ghost"], "tried once"
+
+    run_virtually(scenario())
+
+
+def test_s81_one_that_was_chosen_already_and_is_held_for_before_its_turn_is_created_once() -> None:
+    ghosts = [pending(name, memory_mib=CARD_MIB) for name in ("ghost-a", "ghost-b")]
+    offers = Unknown(ghosts={ghost.uid: ghost for ghost in ghosts})
+
+    async def scenario() -> None:
+        async with bench("node-a", "node-b", offers=offers, nominations_owed_per_second=1) as it:
+            it.ledger.put_pod(bound("other", "node-b", memory_mib=CARD_MIB))
+            low_waits(it)
+            await asyncio.sleep(1)
+            it.ledger.drop_pod("uid-other")
+            room_comes(it)
+            await asyncio.sleep(0.5)
+            assert offers.created == ["ghost-a"], "the other has its turn in a second"
+            assert it.ask("low", "node-a", "node-b") == []
+            assert it.ledger.nomination("uid-ghost-b") is not None
+            await asyncio.sleep(5)
+            assert offers.created == ["ghost-a", "ghost-b"]
 
     run_virtually(scenario())
 

@@ -46,7 +46,7 @@ class Held:
         placement = self._ledger.nomination(before)
         if before == pod.uid or placement is None:
             return False
-        self._given_up.add(placement.node)
+        self._given_up.add(placement.node)  # no room comes by this
         self._ledger.drop_nomination(before)
         self.forget(before)
         return self.hold(pod, placement)

@@ -120,7 +120,6 @@ class Nominator:
             if (pod := self._ledger.pod(uid)) is None or pod.node or pod.ended:
                 self._forget(uid)
             else:
-                self._held.came(pod)
                 self._held.look(uid)
         self._tries.forgive()
         if changes.freed - self._held.take_given_up():
@@ -130,6 +129,9 @@ class Nominator:
             self._first.freed(changes.freed)
             self._look_at_freed(self._settings.nomination_settle_seconds)
         self._take_back()
+        # Told with the next changes: it frees nothing.
+        if [pod for uid in changes.pods if (pod := self._ledger.pod(uid)) is not None and self._held.came(pod)]:
+            self._news.poke()
 
     def start_over(self) -> None:
         """This process has begun to lead: what waiting pods were told is not known, what is free may be news."""

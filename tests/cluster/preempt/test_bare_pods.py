@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from devcluster import Cluster
+from devcluster import ApiRefused, Cluster
 from tests.cluster.components import install_components, remove_rights
-from tests.cluster.preempt.objects import HIGH, LOW, Kind
+from tests.cluster.preempt.objects import HIGH, LOW, MIDDLE, Kind, bare_pod
 from tests.cluster.preempt.stage import Case, World, preempt_world
 from vgpu import names
 
@@ -52,3 +52,66 @@ def test_s81_a_restart_does_not_lose_who_is_to_be_created_again(case: Case) -> N
     case.delete("h")
     case.world.revive()
     case.wait_running("bare", 1)
+
+
+@pytest.mark.parametrize("deserved", ["0", "1"], ids=["nobody entitled", "one entitled"])
+@pytest.mark.parametrize("priority", [MIDDLE, LOW], ids=["higher class", "oldest debt"])
+def test_s80_s81_what_is_freed_goes_to_the_bare_pod_and_not_to_those_that_wait_behind_it(
+    case: Case, priority: int, deserved: str
+) -> None:
+    case.node(1)
+    queue = case.queue("ours", deserved={"cards": deserved})
+    agreed = {names.POLICY_EVICT_BARE: "true"}
+    case.pod("bare", Kind(queue=queue, priority=priority, annotations=agreed))
+    case.wait_bound("bare")
+    case.start("low", Kind(queue=queue, priority=LOW), 4)
+    case.wait(lambda: len(case.waiting("low")) == 4, "four to wait")
+    for name in sorted(case.waiting("low")):
+        case.wait_refused(name, "")
+    case.pod("want", Kind(queue=queue, priority=HIGH))
+    case.wait_bound("want")
+    assert case.evictions() == ["bare"]
+    case.delete("want")
+    case.wait(lambda: bool(case.running("bare") or case.running("low")), "somebody to get the card")
+    assert [*case.running()] == ["bare"], case.picture()
+
+
+def test_s81_after_a_restart_it_still_comes_before_those_that_wait_behind_it(case: Case) -> None:
+    case.node(1)
+    queue = case.queue("ours", deserved={"cards": "1"})
+    agreed = {names.POLICY_EVICT_BARE: "true"}
+    case.pod("bare", Kind(queue=queue, priority=MIDDLE, annotations=agreed))
+    case.wait_bound("bare")
+    case.start("low", Kind(queue=queue, priority=LOW), 4)
+    case.pod("want", Kind(queue=queue, priority=HIGH))
+    case.wait_bound("want")
+    case.world.crash()
+    case.delete("want")
+    case.world.revive()
+    case.wait(lambda: bool(case.running("bare") or case.running("low")), "somebody to get the card")
+    assert [*case.running()] == ["bare"], case.picture()
+
+
+def test_s81_a_bare_pod_that_its_namespace_takes_no_more_keeps_nobody_waiting(case: Case) -> None:
+    case.node(1)
+    queue = case.queue("ours")
+    agreed = {names.POLICY_EVICT_BARE: "true"}
+    case.pod("bare", Kind(queue=queue, priority=MIDDLE, annotations=agreed))
+    case.wait_bound("bare")
+    case.pod("low", Kind(queue=queue, priority=LOW))
+    case.pod("want", Kind(queue=queue, priority=HIGH))
+    case.wait_bound("want")
+    quota = {"metadata": {"name": "full"}, "spec": {"hard": {"pods": "0"}}}
+    case.cluster.api.post(f"/api/v1/namespaces/{case.namespace}/resourcequotas", quota)
+
+    def refused() -> bool:
+        try:
+            case.cluster.api.post(f"{case.pods_path}?dryRun=All", bare_pod("one-more", Kind(queue=queue)))
+        except ApiRefused:
+            return True
+        return False
+
+    case.wait(refused, "the quota to count")
+    case.delete("want")
+    case.wait_bound("low")
+    assert "bare" not in case.pods()

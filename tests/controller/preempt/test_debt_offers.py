@@ -191,6 +191,19 @@ async def test_s80_s81_of_equal_ones_the_absent_pod_is_entitled_by_its_age() -> 
     assert offered(world, older, waits, bare) == ["older"]
 
 
+async def test_what_its_queue_deserves_counts_for_an_absent_pod_as_it_stands() -> None:
+    world = World()
+    rival = waiting("rival", JOB, priority=20, queue="other")
+    world.roster.put_queue(QueueFact("other"))
+    world.put(rival)
+    bare = absent(world, priority=10)
+    assert offered(world, rival, bare) == ["rival"]
+    world.roster.put_queue(QueueFact("default", deserved=Limits(cards_thousandths=1000)))
+    assert offered(world, rival, bare) == ["bare"]
+    world.put(waiting("strong", OTHER, priority=11))
+    assert offered(world, rival, bare) == ["rival"]
+
+
 async def test_s77_nobody_is_aged_past_the_class_of_an_absent_pod() -> None:
     world = World()
     often = waiting("often", JOB, priority=9)
