@@ -22,7 +22,7 @@ from vgpu.core.preempt.feasible import NodeUse
 from vgpu.core.preempt.gang_offer import GangClaim, GangOffer, Order, Room, SingleClaim, offers_in_pieces
 from vgpu.core.preempt.gang_state import GangState, starts_with
 from vgpu.core.preempt.queues import may_start
-from vgpu.core.preempt.room import fits_later, fits_now
+from vgpu.core.preempt.room import is_free
 from vgpu.core.views import NodeView, Reservation
 
 SPARE_NODES = 16
@@ -106,14 +106,11 @@ class GangRooms:
             beside = {node: list(cards) for node, cards in held.items()}
             for card in offer.hold("").cards:
                 beside.setdefault(card.node, []).append(card.reservation)
-            if all(self._takes(node, beside[node]) for node in {placement.node for _, placement in offer.seats}):
+            nodes = {placement.node for _, placement in offer.seats}
+            if all(is_free(self._parts.ledger.view(node), beside[node]) for node in nodes):
                 kept.append(offer)
                 held = beside
         return kept
-
-    def _takes(self, node: str, cards: Sequence[Reservation]) -> bool:
-        view = self._parts.ledger.view(node)
-        return view is not None and view.closed is None and fits_now(view, cards) and fits_later(view, cards)
 
     def _queue_admits(self, before: Sequence[PodFact], pods: Sequence[PodFact]) -> bool:
         """Whether the pods' queues let all of them start together, beside those before them."""

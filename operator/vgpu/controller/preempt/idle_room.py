@@ -5,7 +5,7 @@ plan: nodes that stand as they did are not asked again, and a gang's members ask
 live here: when it is asked, what is done.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
 
 from vgpu.core.facts import PodFact
 from vgpu.core.index import FitIndex
@@ -14,7 +14,7 @@ from vgpu.core.nomination import Nomination
 from vgpu.core.placement import Policies
 from vgpu.core.preempt.feasible import NodeUse, obstacle_after
 from vgpu.core.preempt.roster import Roster
-from vgpu.core.preempt.spots import Answers, Spots
+from vgpu.core.preempt.spots import PIECE, Answers, Spots, kind_of
 from vgpu.core.request import PodRequest
 from vgpu.core.views import NodeView
 
@@ -33,19 +33,33 @@ class IdleRoom:
 
     def room_for(self, pods: Sequence[PodFact]) -> list[Nomination]:
         """Where all these pods could go at once; [] = nowhere."""
+        work = self.in_pieces(pods)
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                found: list[Nomination] = done.value
+                return found
+
+    def in_pieces(self, pods: Sequence[PodFact]) -> Generator[None, None, list[Nomination]]:
+        """The same, a few milliseconds at a time."""
         names = self._shared(pods)
         if not pods or not all(names.get(pod.request) or self._has_seat(pod) for pod in pods):
             return []
         takes = {pod.uid: self._has_seat(pod) for pod in pods}
         spots, uses = self._spots(pods, {name for found in names.values() for name in found})
         found: dict[str, Nomination] = {}
-        for pod in sorted(pods, key=lambda pod: takes[pod.uid]):  # who has no seat yet fails soonest
+        soonest_to_fail = sorted(pods, key=lambda pod: takes[pod.uid])
+        for number, pod in enumerate(soonest_to_fail, 1):
+            yield from spots.ask(kind_of(pod))
             placement = spots.seat(pod)
             if placement is None:
                 return []
             use = uses.get(placement.node) or self._roster.uses.get(placement.node, NodeUse())
             uses[placement.node] = use.plus([pod.scheduling])
             found[pod.uid] = Nomination(pod, placement, direct=True)
+            if number % PIECE == 0:
+                yield
         return [found[pod.uid] for pod in pods]
 
     def _spots(self, pods: Sequence[PodFact], names: set[str]) -> tuple[Spots, dict[str, NodeUse]]:

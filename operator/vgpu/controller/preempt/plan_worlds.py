@@ -7,6 +7,7 @@ Moments are whole seconds of the wall clock, as the API states them.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from vgpu.controller.learning import in_pieces
 from vgpu.controller.preempt.evictions import Evictions
 from vgpu.controller.preempt.idle_room import IdleRoom
 from vgpu.controller.preempt.plan_seats import PlanSeats
@@ -22,6 +23,7 @@ from vgpu.core.preempt.needed import UNBOUND
 from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanLimits, PlanWorld, QueueRoom, VictimState, key_of
 from vgpu.core.preempt.protection import No
 from vgpu.core.preempt.queue_gate import QueueGate
+from vgpu.core.preempt.room import is_free
 from vgpu.core.preempt.roster import Roster
 from vgpu.core.request import PodRequest
 from vgpu.core.views import NodeView
@@ -63,7 +65,7 @@ class PlanWorlds:
             victims=self._victims(plan),
             views={node: view for node in sorted(nodes) if (view := parts.ledger.view(node)) is not None},
             limits=self._limits(plan),
-            elsewhere=self._elsewhere(owners.values()) if look_elsewhere else (),
+            elsewhere=self._elsewhere(seats, owners.values()) if look_elsewhere else (),
             taken_over_by=parts.taken_over_by(key_of(plan)),
             policies=parts.policies,
             gang=parts.gang(plan.owner_name, plan.owner_uids) if plan.owner_kind is OwnerKind.GANG else None,
@@ -77,9 +79,9 @@ class PlanWorlds:
         pods = (self._parts.ledger.pod(uid) for uid in waiting)
         return any(self._fits_somewhere(pod.request) for pod in pods if pod and pod.request)
 
-    def fits_now(self, pods: Sequence[PodFact]) -> bool:
+    async def fits_now(self, pods: Sequence[PodFact]) -> bool:
         """True when all these pods could be placed at once as everything stands, CPU and memory included."""
-        return bool(self._room.room_for(pods))
+        return bool(await in_pieces(self._room.in_pieces(pods)))
 
     def queue_of(self, plan: PlanFact) -> QueueFact | None:
         """The queue of the plan's owner, as far as it is known."""
@@ -244,9 +246,12 @@ class PlanWorlds:
             return False
         return pod.terminating or evictions.leaving(uid) or (not mine and evictions.under_way(uid))
 
-    def _elsewhere(self, owners: Collection[OwnerPod]) -> tuple[tuple[str, Placement], ...]:
-        """Nobody is sent on who was sent somewhere already, or whose queue does not let him start anywhere."""
+    def _elsewhere(self, seats: PlanSeats, owners: Collection[OwnerPod]) -> tuple[tuple[str, Placement], ...]:
+        """Nobody is sent on who was sent somewhere already, whose queue does not let him start anywhere, or whose
+        seats are free."""
         if any(pod.nominated or pod.barred or pod.state is OwnerState.BOOKED for pod in owners):
+            return ()
+        if all(is_free(self._parts.ledger.view(node), held) for node, held in seats.held.items()):
             return ()
         waiting = (pod.uid for pod in owners if pod.state is OwnerState.WAITING)
         pods = [pod for uid in waiting if (pod := self._parts.ledger.pod(uid)) is not None]

@@ -217,7 +217,7 @@ class Planner:
         if rests_until is not None:
             self.look_at(rests_until)
             return False
-        if self._fits_now(place):
+        if await self._fits_now(place):
             parts.told.not_refused(place.uids)
             return False
         self._coming.give(place.uids)
@@ -235,12 +235,12 @@ class Planner:
             self._claim(place, answer, now_seconds)
         return known is None
 
-    def _fits_now(self, place: Place) -> bool:
+    async def _fits_now(self, place: Place) -> bool:
         """Cards, and what their queues let them use."""
         if queues_take(self._parts.roster.standing(), place.pods) is not None:
             return False
         pods = [self._parts.ledger.pod(uid) for uid in place.uids]
-        return self._parts.worlds.fits_now([pod for pod in pods if pod is not None])
+        return await self._parts.worlds.fits_now([pod for pod in pods if pod is not None])
 
     def _refuse(self, place: Place, answer: No) -> None:
         quiet = answer.reason is Reason.NO_LOWER_RANK and self._nobody_runs()

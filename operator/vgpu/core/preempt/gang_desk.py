@@ -73,8 +73,10 @@ class GangDesk:
         if gang is not None and gang.key != known:
             self._forget_pod(uid)
             self._key_of[uid] = known = gang.key
-        if known:
+        if known and gang is not None and self._ledger.pod(uid) is not None:
             self._uids.setdefault(known, set()).add(uid)
+            self._gangs[known] = gang
+        elif known:
             self._refresh(known, gang)
         return known or self._group_of_gated(uid)
 

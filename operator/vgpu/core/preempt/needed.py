@@ -57,10 +57,8 @@ def needed_victims(plan: PlanFact, world: PlanWorld) -> list[Victim] | None:
     """
     waiting = unsent(plan, world)
     going, fits = {victim.uid for victim in waiting}, _Fits(plan, world)
-    if not fits(going, hoping=True):
-        return None
     if not fits(going):
-        return waiting
+        return waiting if fits(going, hoping=True) else None
     queue = world.queue if world.queue is not None and world.queue.lets(going) else None
     begun, where = _begun_units(plan, world), {victim.uid: victim.node for victim in waiting}
     units = reversed(_units(waiting, world))

@@ -52,6 +52,11 @@ def fits_later(view: NodeView, own: Sequence[Reservation], counts: Callable[[Hol
     return all(_card_takes(view.card(uuid), held, counts) for uuid in sorted(uuids))
 
 
+def is_free(view: NodeView | None, own: Sequence[Reservation]) -> bool:
+    """True when the node takes assignments, and all these fit there together now and *later*."""
+    return view is not None and view.closed is None and fits_now(view, own) and fits_later(view, own)
+
+
 def _card_takes(card: CardView | None, held: Iterable[Reservation], counts: Callable[[Holder], bool]) -> bool:
     if card is None or not card.usable:
         return False
