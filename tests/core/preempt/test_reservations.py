@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from tests.core.building import make_request, want
 from tests.core.preempt.plan_cluster import PlanCluster
-from vgpu.core.preempt.facts import PlanFact
+from vgpu.core.preempt.facts import NodeReservation, PlanFact
 from vgpu.core.preempt.plan import End, PlanEnd, hold_of, key_of
 from vgpu.core.preempt.plan_step import next_actions
-from vgpu.core.preempt.reservations import without_plans
+from vgpu.core.preempt.reservations import PlanHold, without_plans
 from vgpu.core.preempt.room import fits_later, fits_now, fits_on_card
 from vgpu.core.preempt.takeover import losers
 from vgpu.core.views import Holder, HolderState, NodeView, Reservation
@@ -120,6 +120,25 @@ def test_a_restart_holds_the_same_whatever_comes_first() -> None:
 def test_the_verdict_of_an_owner_is_its_own_on_its_planned_nodes() -> None:
     cluster, _ = one_plan()
     assert cluster.ledger.nodes_of("h") == {"n1"}
+
+
+def test_of_a_gang_each_member_has_a_verdict_of_its_own_where_it_sits() -> None:
+    cluster = PlanCluster(nodes=2, cards=1)
+    for uid, node in (("a", "n1"), ("b", "n2")):
+        cluster.running(f"l-{uid}", WHOLE, node)
+        cluster.wait(uid, WHOLE)
+    cards = tuple(
+        NodeReservation(node, Reservation(uid, f"GPU-{node[1:]}0", 1, 0, 100, exclusive=True))
+        for uid, node in (("a", "n1"), ("b", "n2"))
+    )
+    victims = frozenset({("l-a", "n1"), ("l-b", "n2")})
+    cluster.ledger.plans.put(PlanHold("ns/g", 1, cards, victims))
+    assert [cluster.ledger.nodes_of(uid) for uid in ("a", "b")] == [{"n1"}, {"n2"}]
+    cluster.gone("b")
+    assert cluster.ledger.nodes_of("a") == {"n1", "n2"}  # the victims' marks are gone with it
+    assert marked(cluster.view("n2")) == {"l-b"}
+    cluster.gone("a")
+    assert (marked(cluster.view("n1")), marked(cluster.view("n2"))) == (set(), set())
 
 
 def test_holding_the_same_again_changes_nothing() -> None:

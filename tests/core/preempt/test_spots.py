@@ -58,6 +58,14 @@ def test_a_node_that_stands_as_it_did_is_not_asked_again() -> None:
     assert answers.asked == 16
 
 
+def test_a_pods_own_node_that_stands_as_it_did_is_not_asked_again() -> None:
+    answers, views, pod = Answers(POLICIES), nodes(1), pending_pod("p", EIGHT)
+    first, again = answers.on_own(views[0], pod), answers.on_own(views[0], pod)
+    assert (first, answers.asked) == (again, 1)
+    answers.on_own(views[0], pending_pod("q", EIGHT))
+    assert answers.asked == 2
+
+
 def test_what_is_asked_comes_in_pieces() -> None:
     answers = Answers(POLICIES)
     pieces = Spots(nodes(100), answers, everywhere).ask(kind_of(pending_pod("p", EIGHT)))
