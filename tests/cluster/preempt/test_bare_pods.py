@@ -1,6 +1,7 @@
 """S81: a bare pod whose owner agreed goes like any other, and is created again when there is room."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -64,6 +65,9 @@ def test_s80_s81_what_is_freed_goes_to_the_bare_pod_and_not_to_those_that_wait_b
     agreed = {names.POLICY_EVICT_BARE: "true"}
     case.pod("bare", Kind(queue=queue, priority=priority, annotations=agreed))
     case.wait_bound("bare")
+    # The API server tells ages in whole seconds, and among equals the queue entitles the older one.
+    born = case.pods()["bare"]["metadata"]["creationTimestamp"]
+    case.wait(lambda: f"{datetime.now(UTC):%FT%TZ}" > born, "the others to be younger")
     case.start("low", Kind(queue=queue, priority=LOW), 4)
     case.wait(lambda: len(case.waiting("low")) == 4, "four to wait")
     for name in sorted(case.waiting("low")):
