@@ -1,10 +1,12 @@
 """Gangs start as a whole: cards are held for all that a gang lacks, its members are sent once, and rest else."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pytest
 
 from tests.controller.cluster_facts import CARD_MIB, bound, inventory, node, pending
 from tests.controller.virtual_time import run_virtually
@@ -23,9 +25,11 @@ from vgpu.core.nomination import BY_AGE, best_placement
 from vgpu.core.placement import Placement, Policies
 from vgpu.core.preempt.facts import Limits, NodeReservation, QueueFact
 from vgpu.core.preempt.gang_desk import GangDesk
-from vgpu.core.preempt.gang_state import Rules
+from vgpu.core.preempt.gang_offer import offers_in_pieces
+from vgpu.core.preempt.gang_state import GangState, Rules
 from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.preempt.roster import Roster
+from vgpu.core.preempt.spots import PIECE
 from vgpu.core.reasons import Reason, Refusal
 from vgpu.core.recount import reservations_of
 from vgpu.core.terms import GroupName, GroupSource, PodTerms
@@ -418,3 +422,54 @@ def test_a_new_leader_sends_gangs_that_fit() -> None:
             assert sorted(it.sent()) == ["a1", "a2"]
 
     run_virtually(story())
+
+
+def test_what_came_between_look_and_hold_is_not_held_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        async with bench(2) as it:
+            look = GangRooms.find
+            taker = bound("x", "n0", 1, CARD_MIB)
+
+            async def slowly(self: GangRooms, states: Sequence[GangState]) -> Any:
+                found = await look(self, states)
+                if found[0]:
+                    it.ledger.put_pod(taker)
+                    it.roster.put_pod(taker)
+                return found
+
+            monkeypatch.setattr(GangRooms, "find", slowly)
+            await it.see(member("a1"), member("a2"))
+            assert (it.sent(), it.held(), it.refusal("a1")) == ({}, {}, Reason.GANG_WAITS)
+            monkeypatch.undo()
+            await it.lose("x")
+            assert it.held() == {"gang team/g": {"uid-a1", "uid-a2"}}
+
+    run_virtually(story())
+
+
+def test_room_for_a_large_gang_is_looked_for_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have their turn meanwhile."""
+    pieces: list[int] = []
+    work = offers_in_pieces
+
+    def counting(*args: Any) -> Generator[None, None, Any]:
+        pieces.append(0)
+        found = work(*args)
+        while True:
+            try:
+                next(found)
+            except StopIteration as done:
+                return done.value
+            pieces[-1] += 1
+            yield
+
+    async def story() -> None:
+        async with bench(*[8] * 20) as it:
+            monkeypatch.setattr("vgpu.controller.preempt.gang_rooms.offers_in_pieces", counting)
+            await it.see(*(member(f"a{number}", "g", 160) for number in range(160)))
+            assert len(it.held()["gang team/g"]) == 160
+
+    run_virtually(story())
+    assert max(pieces) >= 160 // PIECE
