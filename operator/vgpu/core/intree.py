@@ -18,7 +18,7 @@ def obstacle(node: NodeFact, pod: Scheduling) -> str:
     taint = _untolerated(node, pod.tolerations)
     if taint is not None:
         return f"the taint {taint.key} is not tolerated"
-    if not pod.node_selector <= node.labels:
+    if pod.node_selector - node.labels - {(FIELD_NAME, node.name)}:
         return "its labels do not match the node selector"
     if pod.required_terms:
         labels = {**dict(node.labels), FIELD_NAME: node.name}
