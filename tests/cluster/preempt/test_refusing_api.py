@@ -39,8 +39,8 @@ def test_a_plan_beyond_a_resource_quota_is_told_until_the_quota_is_gone(case: Ca
     case.wait(lambda: "hard" in case.cluster.api.get(f"{quotas}/none").get("status", {}), "the quota to count")
     case.pod("h", Kind(queue=queue, priority=HIGH))
     case.wait_told("h", "PlanNotWritten")
-    assert "exceeded quota" in case.told("h")
-    case.wait_refused("h", "exceeded quota")
+    assert "quota" in case.told("h")
+    case.wait_refused("h", "quota: none")
     assert case.evictions() == []
     case.cluster.api.delete(f"{quotas}/none")
     case.wait_bound("h")
