@@ -16,7 +16,7 @@ from vgpu.core.index import FitIndex
 from vgpu.core.ledger import Ledger
 from vgpu.core.placement import Placement, Policies
 from vgpu.core.preempt.eligible import Standing, may_evict, may_preempt, rights_of
-from vgpu.core.preempt.facts import OwnerKind, PlanFact, QueueFact, Victim, Workload
+from vgpu.core.preempt.facts import NOTHING, Amounts, OwnerKind, PlanFact, QueueFact, Victim, Workload
 from vgpu.core.preempt.feasible import obstacle_after
 from vgpu.core.preempt.gang_seats import GangNow
 from vgpu.core.preempt.needed import UNBOUND
@@ -57,8 +57,8 @@ class PlanWorlds:
     def of(self, plan: PlanFact, *, look_elsewhere: bool = True) -> PlanWorld:
         """Everything as it stands for this plan; room elsewhere takes a search."""
         parts = self._parts
-        seats = PlanSeats(plan)
-        owners = {uid: self._owner(seats, uid) for uid in owner_uids(plan)}
+        seats, barred = PlanSeats(plan), dict[tuple[str, Amounts], bool]()
+        owners = {uid: self._owner(seats, uid, barred) for uid in owner_uids(plan)}
         nodes = seats.nodes
         return PlanWorld(
             owners=owners,
@@ -99,15 +99,19 @@ class PlanWorlds:
 
     # The owner's pods.
 
-    def _owner(self, seats: PlanSeats, uid: str) -> OwnerPod:
+    def _owner(self, seats: PlanSeats, uid: str, barred: dict[tuple[str, Amounts], bool]) -> OwnerPod:
+        """`barred`: what the queue has said to the owner's other pods that wait, all promised their cards."""
         ledger = self._parts.ledger
         pod = ledger.pod(uid)
         state = owner_state(ledger, uid)
         nominated, away = ledger.nomination(uid) is not None, self._is_away(seats, uid)
         if pod is None or state is not OwnerState.WAITING:
             return OwnerPod(uid, state, None if pod is None else pod.request, nominated, away=away)
-        barred = self._gate.refusal(pod) is not None
-        return OwnerPod(uid, state, pod.request, nominated, self._obstacle(seats, pod), barred, away)
+        known = self._workload(uid)
+        asks = (known.queue, known.claim) if known is not None else ("", NOTHING)
+        if known is None or asks not in barred:
+            barred[asks] = self._gate.refusal(pod) is not None
+        return OwnerPod(uid, state, pod.request, nominated, self._obstacle(seats, pod), barred[asks], away)
 
     def _is_away(self, seats: PlanSeats, uid: str) -> bool:
         sent, booked = self._parts.ledger.nomination(uid), self._parts.ledger.booking(uid)

@@ -105,8 +105,9 @@ def _victim_changed(state: Situation) -> End | None:
     """What is left of a gang claims less, and may have become entitled by that alone: it is of no use any more."""
     if state.empty.kept:
         return None  # nobody goes meanwhile, and a gang that is not whole has no rights to look at
-    changed = {v.uid: state.world.victims[v.uid].objection for v in state.needed or () if v not in state.half_gone}
-    objections = {uid: text for uid, text in changed.items() if text}
+    follow, victims = {victim.uid for victim in state.half_gone}, state.world.victims
+    needed = [victim.uid for victim in state.needed or () if victim.uid not in follow]
+    objections = {uid: victims[uid].objection for uid in needed if victims[uid].objection}
     if not objections:
         return None
     text = f"a victim may not be evicted any more: {next(iter(objections.values()))}"
