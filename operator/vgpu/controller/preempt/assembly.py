@@ -78,20 +78,16 @@ class Preemption:
         self.told = Told(writer, settings, partial(queue_says, ledger, QueueGate(roster)))
         self.sender = Sender(ledger, writer, settings.nomination_seconds, shared.poke)
         self.evictions = Evictions(self._eviction_parts())
+        bare, fence = settings.recreate_bare_pods, writer.fence
         self.recovery = Recovery(
             RecoveryParts(
-                ledger,
-                roster,
-                shared.client,
-                writer,
-                shared.decode_pod,
-                writer.fence,
-                self._clock,
-                bare_pods=settings.recreate_bare_pods,
+                ledger, roster, shared.client, writer, shared.decode_pod, fence, self._clock, bare_pods=bare
             )
         )
         self.gangs = GangSide(self._gang_parts())
         self.worlds = PlanWorlds(self._world_parts())
+        name = settings.scheduler_name
+        self.waiting = Waiting(ledger, roster, self.gangs.desk, name, self.book.planned_for)
         self.warnings = JobWarnings(shared.client, self.told)
         self.objects = PlanObjects(self._object_parts())
         self.planner = Planner(self._planner_parts())
@@ -184,8 +180,7 @@ class Preemption:
         )
 
     def _planner_parts(self) -> PlannerParts:
-        shared, name = self._shared, self._shared.settings.scheduler_name
-        waiting = Waiting(shared.ledger, shared.roster, self.gangs.desk, name, self.book.planned_for)
+        shared = self._shared
         return PlannerParts(
             ledger=shared.ledger,
             roster=shared.roster,
@@ -195,7 +190,7 @@ class Preemption:
             objects=self.objects,
             evictions=self.evictions,
             worlds=self.worlds,
-            rounds=Rounds(shared.ledger, shared.index, waiting),
+            rounds=Rounds(shared.ledger, shared.index, self.waiting),
             deciding=Deciding(shared.metrics.decided),
             lessons=Lessons(self._owner_of),
             drains=QueueDrains(shared.roster, self.evictions, self.told, self._look_at, self.wall.now_seconds),
@@ -219,6 +214,8 @@ class Preemption:
             metrics=shared.metrics,
             wall=self.wall,
             recovery=self.recovery,
+            waiting=self.waiting,
+            world=self.planner.world,
             wake=self.planner.wake,
             again=self.planner.look_again,
             poke=shared.poke,

@@ -15,6 +15,7 @@ from vgpu.controller.preempt.keeper_parts import KeeperParts
 from vgpu.controller.preempt.plan_orders import PlanOrders
 from vgpu.controller.preempt.plan_words import PlanWords
 from vgpu.controller.preempt.plan_worlds import owner_uids
+from vgpu.controller.preempt.precedence import Acts, Precedence
 from vgpu.controller.preempt.swap_log import SwapLog
 from vgpu.controller.preempt.told import (
     VICTIMS_DRAINING,
@@ -57,6 +58,7 @@ class PlanKeeper:
         self._words = PlanWords(parts)
         self._valid = Validation(parts, self._look)
         self._orders = PlanOrders(parts, self._words, self._living, self._valid)
+        self._precedence = Precedence(parts, Acts(self.step, self.take_over, self._end))
 
     def swaps(self) -> tuple[Swap, ...]:
         """Evictions of pairs that are held apart, as far as this process made them."""
@@ -94,6 +96,8 @@ class PlanKeeper:
         self._forget_former(plan)
         self._note_leaving(plan)
         state, (world, step) = self._valid.state(plan), self._look(plan)
+        if self._precedence.gives_way(plan, step):
+            return
         end = next((action for action in step.actions if isinstance(action, End)), None)
         if end is not None:
             self._end(plan, end, step.actions)
@@ -221,7 +225,7 @@ class PlanKeeper:
         parts.objects.finish(ended, end)
         parts.metrics.plan_ended(end.reason)
         self._forget(name)
-        parts.again()
+        parts.again(plan.owner_uids)
         parts.poke()
 
     def _evictions_sent(self, plan: PlanFact) -> frozenset[str]:

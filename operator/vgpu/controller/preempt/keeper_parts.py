@@ -3,7 +3,7 @@
 Enters: the parts of preemption. Leaves: one value that names them. May not live here: what is done with them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,9 +14,11 @@ from vgpu.controller.preempt.plan_objects import PlanObjects
 from vgpu.controller.preempt.plan_worlds import PlanWorlds
 from vgpu.controller.preempt.sending import Sender
 from vgpu.controller.preempt.told import Told
+from vgpu.controller.preempt.waiting import Waiting
 from vgpu.controller.preempt.wall import Wall
 from vgpu.controller.preempt_metrics import PreemptionMetrics
 from vgpu.core.ledger import Ledger
+from vgpu.core.preempt.decision_world import DecisionWorld
 from vgpu.core.preempt.facts import Debt, PlanFact, Workload
 from vgpu.core.preempt.plan import End
 from vgpu.core.preempt.roster import Roster
@@ -37,8 +39,8 @@ class Debts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeeperParts:
-    """What it works with. `wake`: look at this plan again at this time of the loop's clock; `again`: somebody is
-    to be decided on anew; `poke`: the ledger was changed here."""
+    """What it works with. `wake`: look at this plan again at this time of the loop's clock; `again`: these
+    pods are to be decided on anew; `poke`: the ledger was changed here."""
 
     ledger: Ledger
     roster: Roster
@@ -52,6 +54,8 @@ class KeeperParts:
     metrics: PreemptionMetrics
     wall: Wall
     recovery: Debts
+    waiting: Waiting
+    world: Callable[[], DecisionWorld]
     wake: Callable[[str, float], None]
-    again: Callable[[], None]
+    again: Callable[[Collection[str]], None]
     poke: Callable[[], None]

@@ -80,9 +80,10 @@ class Planner:
         self._parts.rounds.note(changes.pods)
         self.look_again()
 
-    def look_again(self) -> None:
-        """Something else changed that a decision rests on: a queue, a budget, a gang."""
-        self._parts.rounds.note()
+    def look_again(self, uids: Collection[str] = ()) -> None:
+        """Something else changed that a decision rests on: a queue, a budget, a gang. These pods take their place
+        in the round that goes on."""
+        self._parts.rounds.note(uids)
         if self._parts.fence.leading:
             self.wake(DECIDE, 0)
 

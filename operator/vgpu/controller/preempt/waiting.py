@@ -105,6 +105,21 @@ class Waiting:
             asked.setdefault(uid if known is None or known.gang is None else f"gang {known.gang.key}", uid)
         return [self._gangs.preemptors_of(uid) for uid in asked.values()]
 
+    def singles(self, wanted: Callable[[Workload], bool]) -> list[Place]:
+        """Those who wait and start by themselves, as far as they are wanted; the first to be served first."""
+        planned, service, workloads = self._planned_for(), self._service(), self._roster.workloads
+        known = [
+            (uid, workload) for uid, workload in workloads.items() if not workload.running and wanted(workload)
+        ]
+        found = (self._gangs.preemptors_of(uid) for uid, _ in known if self._is_tried(uid))
+        places = (self._place(pods, planned, service) for pods in found if len(pods) == 1)
+        return sorted(place for place in places if place is not None)
+
+    def order_of(self, pods: Iterable[Workload]) -> Order:
+        """The place of these pods, which start together."""
+        service = self._service()
+        return min(service.key(pod) for pod in pods)
+
     def still(self, place: Place) -> Place | None:
         """The same pods as they stand now, or None when they need no decision any more."""
         workloads = self._roster.workloads
