@@ -109,7 +109,7 @@ class WhatIf:
         pods = _copies(pod, copies)
         terms, way = self._group(pods)
         guests = Guests(pods, self._parts.queue_of(pod), terms)
-        return Asked(world, way, now, notes=notes, guests=guests)
+        return Asked(world, way, now, self._parts.learned(pod.uid), notes, guests)
 
     def _group(self, pods: tuple[PodFact, ...]) -> tuple[GroupTerms, Way]:
         """What their group means, and how they are asked about: with those of it who are there."""

@@ -17,7 +17,7 @@ from vgpu.controller.preempt.keeper_parts import KeeperParts
 from vgpu.controller.preempt.plan_worlds import owner_state, owner_uids
 from vgpu.core.facts import PodFact
 from vgpu.core.preempt.eligible import may_preempt
-from vgpu.core.preempt.facts import PlanFact, Workload
+from vgpu.core.preempt.facts import OwnerKind, PlanFact, Workload
 from vgpu.core.preempt.plan import Action, End, Nominate, OwnerState, PlanEnd, Progress, Step, key_of
 from vgpu.core.preempt.queue_gate import QueueGate
 from vgpu.core.preempt.rank import rank_of
@@ -78,11 +78,13 @@ class Precedence:
         return True
 
     def _first(self, plan: PlanFact, *, own: bool) -> tuple[_Rival | None, tuple[Nominate, ...]]:
-        """Who could start now and comes before the owner of this plan: on its `own` cards, or on free ones."""
+        """Who could start now and comes before the owner of this plan: on its `own` cards, or on free ones. A gang
+        of which somebody is bound already goes on."""
         workloads = self._parts.roster.workloads
         owners = [workloads[uid] for uid in plan.owner_uids if uid in workloads]
         hold = self._parts.ledger.plans.get(key_of(plan))
-        if owners and hold is not None:
+        begun = any(owner_state(self._parts.ledger, uid) is not OwnerState.WAITING for uid in owner_uids(plan))
+        if owners and hold is not None and not begun:
             for rival in self._rivals(plan, owners, own=own):
                 sends = self._start_of(rival, hold, own=own)
                 if sends:
@@ -102,7 +104,7 @@ class Precedence:
         self._parts.poke()
 
     def _rivals(self, plan: PlanFact, owners: Sequence[Workload], *, own: bool) -> Iterator[_Rival]:
-        """Those who wait and come before these, the first first."""
+        """Those who wait and come before these, the first first. Gangs start by their own offer."""
         waiting = self._parts.waiting
         entitled, order = self._parts.roster.standing().entitled, waiting.order_of(owners)
         mine = max(rank_of(owner, entitled) for owner in owners)
@@ -112,7 +114,7 @@ class Precedence:
 
         found = [_Rival(place.pods) for place in waiting.singles(higher)]
         for other in self._parts.book.all_living():
-            pods = () if other is plan else self._unsent(other)
+            pods = self._unsent(other) if other is not plan and other.owner_kind is OwnerKind.POD else ()
             if pods and all(higher(pod) for pod in pods):
                 found.append(_Rival(pods, other))
         found.sort(key=lambda rival: waiting.order_of(rival.pods))
@@ -130,11 +132,11 @@ class Precedence:
         """Where he starts, () = he does not start now, or needs none of these cards for it."""
         worlds, known = self._parts.worlds, self._parts.ledger.pod
         pods = [pod for one in rival.pods if (pod := known(one.uid)) is not None]
-        if len(pods) < len(rival.pods) or not self._may_start(rival, pods):
+        room = worlds.room_for(pods, hold if own else None) if len(pods) == len(rival.pods) else []
+        if not room or not self._may_start(rival, pods):
             return ()
         if own and (worlds.fits_now(pods) or not self._may_take(rival, hold)):
             return ()
-        room = worlds.room_for(pods, hold if own else None)
         return tuple(Nominate(one.pod.uid, one.placement) for one in room)
 
     def _may_start(self, rival: _Rival, pods: Sequence[PodFact]) -> bool:

@@ -119,7 +119,7 @@ def pods_before(world: DecisionWorld, pod: Workload) -> int:
     """How many other pods that wait for cards are served before this one (by rank, queue, class and age)."""
     everyone = world.workloads.values()
     service = Service(world.standing.queues, world.standing.entitled, {one.priority for one in everyone})
-    held = {uid for hold, _ in world.plans for uid in hold.uids}
+    held = {uid for hold, _ in (*world.plans, *world.claims) for uid in hold.uids}
     waiting = (one for one in everyone if not one.running and one.active and one.request and one.uid not in held)
     mine = service.key(pod)
     return sum(service.key(one) < mine and not _same_gang(one, pod) for one in waiting)
