@@ -51,6 +51,7 @@ class PlanWorlds:
 
     def __init__(self, parts: WorldParts) -> None:
         self._parts = parts
+        self.policies = parts.policies
         self._gate = QueueGate(parts.roster)
         self._room = IdleRoom(parts.ledger, parts.index, parts.roster, parts.policies)
         self._fitting: tuple[int, dict[PodRequest, bool]] = (-1, {})

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from vgpu.controller.preempt.keeper_parts import KeeperParts
 from vgpu.controller.preempt.plan_worlds import owner_state, owner_uids
 from vgpu.core.facts import PodFact
+from vgpu.core.nomination import Nomination, best_placement
 from vgpu.core.preempt.eligible import may_preempt
 from vgpu.core.preempt.facts import OwnerKind, PlanFact, Workload
+from vgpu.core.preempt.feasible import obstacle_after
 from vgpu.core.preempt.plan import Action, End, Nominate, OwnerState, PlanEnd, Progress, Step, key_of
 from vgpu.core.preempt.queue_gate import QueueGate
 from vgpu.core.preempt.rank import rank_of
-from vgpu.core.preempt.reservations import PlanHold
+from vgpu.core.preempt.reservations import PlanHold, without_plans
 from vgpu.core.preempt.situation import situation_of
 
 LOG = logging.getLogger(__name__)
@@ -132,12 +134,27 @@ class Precedence:
         """Where he starts, () = he does not start now, or needs none of these cards for it."""
         worlds, known = self._parts.worlds, self._parts.ledger.pod
         pods = [pod for one in rival.pods if (pod := known(one.uid)) is not None]
-        room = worlds.room_for(pods, hold if own else None) if len(pods) == len(rival.pods) else []
+        if len(pods) < len(rival.pods):
+            return ()
+        room = self._room_on(hold, pods[0]) if own else worlds.room_for(pods)
         if not room or not self._may_start(rival, pods):
             return ()
         if own and (worlds.fits_now(pods) or not self._may_take(rival, hold)):
             return ()
         return tuple(Nominate(one.pod.uid, one.placement) for one in room)
+
+    def _room_on(self, hold: PlanHold, pod: PodFact) -> list[Nomination]:
+        """Where the pod could start on the plan's nodes if nothing were held for the plan; [] = not there."""
+        uses = self._parts.roster.uses
+        views = []
+        for name in sorted({card.node for card in hold.cards}):
+            view, use = self._parts.ledger.view(name), uses.get(name)
+            if view is None or view.node is None or view.closed is not None:
+                continue
+            if use is None or not obstacle_after(view.node, use, pod.scheduling):
+                views.append(without_plans(view, [hold]))
+        found = best_placement(views, pod, self._parts.worlds.policies)
+        return [] if found is None else [Nomination(pod, found, direct=True)]
 
     def _may_start(self, rival: _Rival, pods: Sequence[PodFact]) -> bool:
         now_seconds = self._parts.wall.now_seconds()
