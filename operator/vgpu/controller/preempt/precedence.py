@@ -139,7 +139,7 @@ class Precedence:
         room = self._room_on(hold, pods[0]) if own else worlds.room_for(pods)
         if not room or not self._may_start(rival, pods):
             return ()
-        if own and (worlds.fits_now(pods) or not self._may_take(rival, hold)):
+        if own and (worlds.room_for(pods) or not self._may_take(rival, hold)):
             return ()
         return tuple(Nominate(one.pod.uid, one.placement) for one in room)
 
@@ -165,7 +165,7 @@ class Precedence:
             return False
         if rival.plan is None:
             return True
-        world = self._parts.worlds.of(rival.plan)
+        world = self._parts.worlds.of(rival.plan, look_elsewhere=False)
         state = situation_of(rival.plan, world, Progress(), now_seconds)
         return not state.cards_free and not state.empty.kept
 
