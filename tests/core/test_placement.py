@@ -286,7 +286,7 @@ def test_texts_of_the_same_cause_are_equal_on_different_nodes() -> None:
         pods = [bound_pod(f"p{n}", holds(share(f"GPU-{n}", used))) for n in range(2)]
         texts.add(refused(make_ledger(*pods), request))
     [refusal] = texts
-    wanted = "2 cards with 20000 MiB, 30 cores each wanted"
+    wanted = "no room for 2 cards with 20000 MiB, 30 cores each"
     assert refusal.message == f"{wanted}; too few cards have that much memory free"
 
 

@@ -6,7 +6,7 @@ live here: writes, HTTP, rules.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from vgpu.controller.learning import learn
@@ -31,12 +31,12 @@ class Question:
     tally: explain.Tally | None
     nodes: tuple[tuple[NodeView, Refusal | None], ...]
     notes: tuple[str, ...]
-    closest: str = ""
     barred: Refusal | None = None
+    around: explain.Around = explain.NOTHING_AROUND
 
     def answer(self) -> explain.Explanation:
         """Every node and card as the pod sees them."""
-        return explain.explain(self.pod, self.tally, self.nodes, self.notes, self.closest, self.barred)
+        return explain.explain(self.pod, self.tally, self.nodes, self.notes, self.barred, self.around)
 
 
 class Answers:
@@ -49,12 +49,15 @@ class Answers:
         scheduler_name: str,
         queue_refusal: Callable[[PodFact], Refusal | None] = lambda _: None,
         planner_says: Callable[[PodFact], str] = lambda _: "",
+        held_for: Callable[[str], str] = lambda _: "another pod",
     ) -> None:
+        """`held_for`: whose this uid's cards are that are held, by what and until when, in words."""
         self._ledger = ledger
         self._index = index
         self._scheduler_name = scheduler_name
         self._queue_refusal = queue_refusal
         self._planner_says = planner_says
+        self._held_for = held_for
         self._tallies: dict[PodRequest, explain.Tally] = {}
         self._version = -1
         self._words: dict[PodRequest, tuple[float, str]] = {}
@@ -70,14 +73,20 @@ class Answers:
         await learn(self._index, [pod.request for pod in self._ledger.pending() if self.concerns_us(pod)])
 
     def reason(self, pod: PodFact) -> Reason | None:
-        """The pod's current reason; None: nothing stands in its way, or its cards are booked already."""
+        """The pod's current reason; None: nothing stands in its way, its cards are booked already, or they are
+        held for it and others are leaving them."""
         if self._ledger.booking(pod.uid) is not None:
             return None
-        return explain.waiting_reason(pod, self._tally(pod), self._queue_refusal(pod))
+        tally, barred = self._tally(pod), self._queue_refusal(pod)
+        waits = barred is None and tally is not None and not tally.fitting and pod.refusal is None
+        if waits and self._ledger.plans.nodes_of(pod.uid):
+            return None
+        return explain.waiting_reason(pod, tally, barred)
 
     def verdict(self, pod: PodFact) -> explain.Verdict:
         """The pod's current reason with the message for its event."""
-        return explain.verdict(pod, self._tally(pod), self._closest(pod), self._queue_refusal(pod))
+        barred, held_on = self._queue_refusal(pod), self._ledger.plans.nodes_of(pod.uid)
+        return explain.verdict(pod, self._tally(pod), self._closest(pod), barred, held_on)
 
     def question(self, pod: PodFact) -> Question:
         """Everything that an explanation of `pod` needs, as values: answering takes a while on a large cluster
@@ -87,7 +96,13 @@ class Answers:
         if pod.node or pod.ended:
             return Question(pod, None, (), notes)
         nodes, barred = tuple(self._nodes(pod)), self._queue_refusal(pod)
-        return Question(pod, self._tally(pod), nodes, notes, self._closest(pod), barred)
+        return Question(pod, self._tally(pod), nodes, notes, barred, self._around(pod, nodes))
+
+    def _around(self, pod: PodFact, nodes: Iterable[tuple[NodeView, Refusal | None]]) -> explain.Around:
+        """What is held for the pod, and for whom else on these nodes."""
+        others = {one.uid for view, _ in nodes for one in view.reservations if one.uid != pod.uid}
+        words = {uid: self._held_for(uid) for uid in others}
+        return explain.Around(self._closest(pod), self._ledger.plans.nodes_of(pod.uid), words)
 
     def pending_by_reason(self) -> Counter[str]:
         """How many pods wait, per reason; "" counts those that nothing stands in the way of."""

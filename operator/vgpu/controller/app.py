@@ -103,10 +103,10 @@ class Operator:
     def _build_decisions(self) -> None:
         settings, ledger, poke = self.settings, self.ledger, self.consumer.poke
         self.index = FitIndex(ledger, self._policies)
-        self.preemption = self._preemption()
-        self.queues.on_change(self.preemption.rules_changed)
-        says = self.preemption.gangs.notes(self.preemption.people.planner_says)
-        self.answers = Answers(ledger, self.index, settings.scheduler_name, self._refusal, says)
+        plans = self.preemption = self._preemption()
+        self.queues.on_change(plans.rules_changed)
+        says, name = plans.gangs.notes(plans.people.planner_says), settings.scheduler_name
+        self.answers = Answers(ledger, self.index, name, self._refusal, says, plans.people.held_for)
         self.status = StatusPublisher(ledger, self.writer, self.fence, settings)
         self.events = EventReporter(ledger, self.answers, self.writer, self.fence, settings)
         self.events.codes = self.preemption.told.codes

@@ -7,6 +7,7 @@ from typing import Any
 
 from vgpu.core.explain import CardAnswer, Explanation, NodeAnswer
 from vgpu.core.views import CardView, NodeView
+from vgpu.report.explain import card_words
 from vgpu.report.sections import table
 
 
@@ -40,6 +41,8 @@ def _node_document(node: NodeAnswer) -> dict[str, Any]:
                 "freeCores": card.free_cores,
                 "why": card.why,
                 "heldWholeBy": card.held_whole_by,
+                "leaving": list(card.leaving),
+                "heldFor": list(card.held_for),
             }
             for card in node.cards
         ],
@@ -78,8 +81,7 @@ def explanation_text(answer: Explanation) -> str:
 
 
 def _why(card: CardAnswer) -> str:
-    held = f"held whole by {card.held_whole_by}" if card.held_whole_by else ""
-    return f"{card.why or 'fits'}: {held}" if held else card.why or "fits"
+    return card_words(card.why, card.held_whole_by, card.leaving, card.held_for)
 
 
 def _refusal(node: NodeAnswer) -> tuple[str, str]:

@@ -6,7 +6,7 @@ fit rules (they are asked, never repeated), HTTP, JSON, clocks.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nsmallest
 
 from vgpu.core.facts import PodFact
@@ -34,6 +34,10 @@ class CardAnswer:
     why: str
     held_whole_by: str = ""
     """NS/POD of the pod that is alone on it."""
+    leaving: tuple[str, ...] = ()
+    """NS/POD of those on it who are being deleted."""
+    held_for: tuple[str, ...] = ()
+    """For whom it is held, by what and until when, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,19 @@ class Explanation:
     nodes: tuple[NodeAnswer, ...]
     notes: tuple[str, ...] = ()
     """What else keeps this operator from placing the pod, or has made it superfluous."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a pod is told of nodes. `closest`: the words of closest_words; `here`: nodes with cards that are held
+    for the pod itself; `words`: for whom else, by what and until when, by uid."""
+
+    closest: str = ""
+    here: frozenset[str] = frozenset()
+    words: Mapping[str, str] = field(default_factory=dict)
+
+
+NOTHING_AROUND = Around()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +126,15 @@ def waiting_reason(pod: PodFact, answer: Tally | None, barred: Refusal | None = 
     return answer.counts[0][0] if answer.counts else Reason.NO_INVENTORY
 
 
-def verdict(pod: PodFact, answer: Tally | None, closest: str = "", barred: Refusal | None = None) -> Verdict:
-    """The reason and its message, at most EVENT_BYTES; `closest` are the words of closest_words."""
+def verdict(
+    pod: PodFact,
+    answer: Tally | None,
+    closest: str = "",
+    barred: Refusal | None = None,
+    held_on: Collection[str] = (),
+) -> Verdict:
+    """The reason and its message, at most EVENT_BYTES; `closest` are the words of closest_words, `held_on` nodes
+    with cards that are held for the pod: other nodes are no matter then."""
     reason = waiting_reason(pod, answer, barred)
     if pod.refusal is not None:
         return Verdict(reason, clip(pod.refusal.message))
@@ -119,14 +143,21 @@ def verdict(pod: PodFact, answer: Tally | None, closest: str = "", barred: Refus
     wanted = f"wants {wanted_words(pod.request)}"
     if barred is not None:
         return Verdict(reason, clip(f"{wanted}; {barred.message}"))
+    if held_on and not answer.fitting:
+        nodes = ", ".join(nsmallest(SHOWN_NODES, held_on))
+        return Verdict(None, clip(f"{wanted}; cards are held for it on {nodes} until they are free"))
     if answer.fitting:
         return Verdict(reason, clip(f"{wanted}; {_fitting_words(pod, answer)}"))
+    return Verdict(reason, clip(f"{wanted}; {_refused_words(answer, closest)}"))
+
+
+def _refused_words(answer: Tally, closest: str) -> str:
     if not answer.counts:
-        return Verdict(reason, clip(f"{wanted}; no node of the cluster lists any GPU"))
+        return "no node of the cluster lists any GPU"
     said = ", ".join(f"{count} {counted.value}" for counted, count in answer.counts)
     nodes = sum(count for _, count in answer.counts)
-    text = f"{wanted}; 0 of {nodes} node{plural_s(nodes)} fit: {said}"
-    return Verdict(reason, clip(f"{text}; {closest}" if closest else text))
+    text = f"0 of {nodes} node{plural_s(nodes)} fit: {said}"
+    return f"{text}; {closest}" if closest else text
 
 
 def _fitting_words(pod: PodFact, answer: Tally) -> str:
@@ -143,26 +174,26 @@ def explain(
     answer: Tally | None,
     nodes: Sequence[tuple[NodeView, Refusal | None]],
     notes: Sequence[str] = (),
-    closest: str = "",
     barred: Refusal | None = None,
+    around: Around = NOTHING_AROUND,
 ) -> Explanation:
     """The full answer for `pod`; `nodes` pairs each view with its refusal (None: the pod's cards fit there).
 
     A pod that is bound or over is asked of no node, and one whose own request is refused fits nowhere: then
-    there are no rows. `closest` are the words of closest_words.
+    there are no rows. `barred`: why its queue does not let it start.
     """
     request = pod.request
     settled = _settled(pod)
     asked = answer is not None and request is not None and settled is None
     answers = tuple(
-        NodeAnswer(view.name, refusal, tuple(_card_answer(card, view, pod) for card in view.cards))
+        NodeAnswer(view.name, refusal, tuple(_card_answer(card, view, pod, around.words) for card in view.cards))
         for view, refusal in sorted(nodes if asked else (), key=lambda pair: pair[0].name)
     )
     return Explanation(
         pod=f"{pod.namespace}/{pod.name}",
         uid=pod.uid,
         wanted=wanted_words(request) if request else "",
-        verdict=settled or verdict(pod, answer, closest, barred),
+        verdict=settled or verdict(pod, answer, around.closest, barred, around.here),
         counts=answer.counts if asked and answer else (),
         fitting=tuple(node.node for node in answers if node.refusal is None),
         nodes=answers,
@@ -200,11 +231,19 @@ def notes_on(pod: PodFact, scheduler_name: str) -> list[str]:
     return [*notes, *(pod.terms.problems if pod.terms is not None else ())]
 
 
-def _card_answer(card: CardView, view: NodeView, pod: PodFact) -> CardAnswer:
+def _card_answer(card: CardView, view: NodeView, pod: PodFact, words: Mapping[str, str]) -> CardAnswer:
     fact = card.fact
-    why = _card_why(card, view, pod)
+    others = [r for r in view.reservations if r.uuid == fact.uuid and r.uid != pod.uid]
     return CardAnswer(
-        fact.uuid, fact.index, card.free_slots, card.free_memory_mib, card.free_cores, why, whole_holder(card)
+        fact.uuid,
+        fact.index,
+        card.free_slots,
+        card.free_memory_mib,
+        card.free_cores,
+        _card_why(card, view, pod),
+        whole_holder(card),
+        tuple(f"{holder.namespace}/{holder.name}" for holder in card.holders if holder.leaving),
+        tuple(words.get(other.uid, "another pod") for other in others),
     )
 
 

@@ -102,7 +102,11 @@ LASTING = frozenset({Reason.CARD_SELECTION, Reason.NOT_ENOUGH_CARDS})
 
 
 def passing_first(reasons: Sequence[Reason], missing: int) -> tuple[Reason, ...]:
-    """Of what blocks cards, what may pass, if the cards it blocks would be the `missing` ones; otherwise all."""
+    """Of what blocks cards, what is nearest to passing, if the cards it blocks would be the `missing` ones: what
+    is free and held for another pod, then what may pass; otherwise all."""
+    held = tuple(reason for reason in reasons if reason is Reason.HELD_FOR_ANOTHER)
+    if 0 < missing <= len(held):
+        return held
     passing = tuple(reason for reason in reasons if reason not in LASTING)
     return passing if len(passing) >= missing else tuple(reasons)
 

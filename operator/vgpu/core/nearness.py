@@ -79,7 +79,7 @@ def closest_words(refusing: Iterable[tuple[NodeView, CardView | None, Refusal]])
     slots = min(view.free_slots, sum(c.free_slots for c in view.cards))
     return (
         f"best node {view.name}: {slots} of {view.effective_slots} slots free, its freest card "
-        f"{_card_words(card)}: {refusal.message}"
+        f"{_card_words(card, view)}: {refusal.message}"
     )
 
 
@@ -106,11 +106,14 @@ def _selected(view: NodeView, selection: Selection) -> list[CardView]:
     return [card for card in view.cards if unselected(card, selection) not in LASTING]
 
 
-def _card_words(card: CardView) -> str:
+def _card_words(card: CardView, view: NodeView) -> str:
     holder = whole_holder(card)
     if holder:
-        return f"is held whole by {holder}"
-    return f"has {card.free_memory_mib} of {card.fact.memory_mib} MiB and {card.free_cores} cores free"
+        leaving = any(h.exclusive and h.leaving for h in card.holders)
+        return f"is held whole by {holder}" + (", which is leaving" if leaving else "")
+    held = any(reservation.uuid == card.fact.uuid for reservation in view.reservations)
+    free = f"has {card.free_memory_mib} of {card.fact.memory_mib} MiB and {card.free_cores} cores free"
+    return f"{free}, held for another pod" if held else free
 
 
 def _most_free_first(card: CardView) -> tuple[bool, int, int]:

@@ -132,7 +132,7 @@ def _node_slots(view: NodeView, request: PodRequest, owner_uid: str) -> Refusal 
     if used + request.slots > view.effective_slots:
         return Refusal(
             Reason.INSUFFICIENT_SLOTS,
-            f"{_plural(request.slots, 'free slot')} of {request.slot_resource} wanted; the node has fewer",
+            f"no room for {_plural(request.slots, 'slot')} of {request.slot_resource}; the node has fewer free",
         )
     reserved = sum(r.slots for r in view.reservations if r.uid != owner_uid)
     if reserved and used - view.leaving_slots + reserved + request.slots > view.effective_slots:
@@ -198,17 +198,17 @@ def _explain(found: NotFound) -> Refusal:
 
 
 _TEXTS = {
-    Reason.INSUFFICIENT_MEMORY: "{want} wanted; too few cards have that much memory free",
-    Reason.INSUFFICIENT_CORES: "{want} wanted; too few cards have those cores free; 100 booked is full",
-    Reason.INSUFFICIENT_SLOTS: "{want} wanted; too few cards have a free slot",
-    Reason.CARD_NOT_EMPTY: "{want} wanted; too few cards are empty",
-    Reason.EXCLUSIVE_HOLDER: "{want} wanted; too many cards are held whole by one pod",
-    Reason.HELD_FOR_ANOTHER: "{want} wanted; what is free is held for another pod",
-    Reason.CARDS_UNHEALTHY: "{want} wanted; too many cards are unhealthy",
-    Reason.CARD_SELECTION: "{want} wanted; too few cards match the pod's card selection (type, UUID, mode)",
-    Reason.NUMA_SELECTION: "{want} wanted on one NUMA node (numa-bind); no NUMA node has them free, "
+    Reason.INSUFFICIENT_MEMORY: "no room for {want}; too few cards have that much memory free",
+    Reason.INSUFFICIENT_CORES: "no room for {want}; too few cards have those cores free; 100 booked is full",
+    Reason.INSUFFICIENT_SLOTS: "no room for {want}; too few cards have a free slot",
+    Reason.CARD_NOT_EMPTY: "no room for {want}; too few cards are empty",
+    Reason.EXCLUSIVE_HOLDER: "no room for {want}; too many cards are held whole by one pod",
+    Reason.HELD_FOR_ANOTHER: "no room for {want}; what is free is held for another pod",
+    Reason.CARDS_UNHEALTHY: "no room for {want}; too many cards are unhealthy",
+    Reason.CARD_SELECTION: "no room for {want}; too few cards match the pod's card selection (type, UUID, mode)",
+    Reason.NUMA_SELECTION: "no room for {want} on one NUMA node (numa-bind); no NUMA node has them free, "
     "or the inventory does not say where the cards are",
-    Reason.NOT_ENOUGH_CARDS: "{want} wanted; too few cards are shared (mig cards take nothing)",
+    Reason.NOT_ENOUGH_CARDS: "no room for {want}; too few cards are shared (mig cards take nothing)",
 }
 
 

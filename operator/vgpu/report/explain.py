@@ -1,5 +1,6 @@
 """The answer of /explain as sections: the verdict, a row per node, a row per card."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from vgpu.report.sections import Section, labelled
@@ -52,5 +53,21 @@ def _cards(answer: dict[str, Any]) -> Section:
 
 
 def _why(card: dict[str, Any]) -> str:
-    why = card["why"] or "fits"
-    return f"{why}: held whole by {card['heldWholeBy']}" if card["heldWholeBy"] else why
+    return card_words(card["why"], card["heldWholeBy"], card.get("leaving", ()), card.get("heldFor", ()))
+
+
+def card_words(why: str, whole: str, leaving: Sequence[str], held_for: Sequence[str]) -> str:
+    """Why a card does not take the pod, who has it, who is leaving it, for whom it is held; the first of many."""
+    said = []
+    if whole:
+        said.append(f"held whole by {whole}" + (", which is leaving" if whole in leaving else ""))
+    elif leaving:
+        said.append(f"{_first(leaving)} leaving")
+    if held_for:
+        said.append(f"held for {_first(held_for)}")
+    return ": ".join(filter(None, (why or "fits", "; ".join(said))))
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 1} more" if names[1:] else ""
+    return f"{names[0]}{more}"

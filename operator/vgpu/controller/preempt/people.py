@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vgpu.controller.preempt.debt_book import DebtBook
+from vgpu.controller.preempt.held_words import HeldWords
 from vgpu.controller.preempt.plan_book import PlanBook
 from vgpu.controller.preempt.planner import Planner
 from vgpu.controller.preempt.told import Told
@@ -44,6 +45,7 @@ class ForPeople:
 
     def __init__(self, parts: PeopleParts) -> None:
         self._parts = parts
+        self.held_for = HeldWords(parts.ledger, parts.roster, parts.book).of
 
     def planner_says(self, pod: PodFact) -> str:
         """What the planner has found out about a pod that waits, for /explain; "" = nothing."""
