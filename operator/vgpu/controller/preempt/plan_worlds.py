@@ -14,7 +14,6 @@ from vgpu.controller.preempt.plan_seats import PlanSeats
 from vgpu.core.facts import PodFact, Scheduling
 from vgpu.core.index import FitIndex
 from vgpu.core.ledger import Ledger
-from vgpu.core.nomination import Nomination
 from vgpu.core.placement import Placement, Policies
 from vgpu.core.preempt.eligible import Standing, may_evict, may_preempt, rights_of
 from vgpu.core.preempt.facts import NOTHING, Amounts, OwnerKind, PlanFact, QueueFact, Victim, Workload
@@ -53,7 +52,7 @@ class PlanWorlds:
         self._parts = parts
         self.policies = parts.policies
         self._gate = QueueGate(parts.roster)
-        self._room = IdleRoom(parts.ledger, parts.index, parts.roster, parts.policies)
+        self.room = IdleRoom(parts.ledger, parts.index, parts.roster, parts.policies)
         self._fitting: tuple[int, dict[PodRequest, bool]] = (-1, {})
 
     def of(self, plan: PlanFact, *, look_elsewhere: bool = True) -> PlanWorld:
@@ -83,11 +82,7 @@ class PlanWorlds:
 
     async def fits_now(self, pods: Sequence[PodFact]) -> bool:
         """True when all these pods could be placed at once as everything stands, CPU and memory included."""
-        return bool(await in_pieces(self._room.in_pieces(pods)))
-
-    def room_for(self, pods: Sequence[PodFact]) -> list[Nomination]:
-        """Where all these few pods could go at once as everything stands; [] = nowhere."""
-        return self._room.room_for(pods)
+        return bool(await in_pieces(self.room.in_pieces(pods)))
 
     def queue_of(self, plan: PlanFact) -> QueueFact | None:
         """The queue of the plan's owner, as far as it is known."""
@@ -265,7 +260,7 @@ class PlanWorlds:
             return ()
         waiting = (pod.uid for pod in owners if pod.state is OwnerState.WAITING)
         pods = [pod for uid in waiting if (pod := self._parts.ledger.pod(uid)) is not None]
-        return tuple((one.pod.uid, one.placement) for one in self.room_for(pods))
+        return tuple((one.pod.uid, one.placement) for one in self.room.room_for(pods))
 
     def _workload(self, uid: str) -> Workload | None:
         return self._parts.roster.workloads.get(uid)

@@ -132,14 +132,14 @@ class Precedence:
 
     def _start_of(self, rival: _Rival, hold: PlanHold, *, own: bool) -> tuple[Nominate, ...]:
         """Where he starts, () = he does not start now, or needs none of these cards for it."""
-        worlds, known = self._parts.worlds, self._parts.ledger.pod
+        room_for, known = self._parts.worlds.room.room_for, self._parts.ledger.pod
         pods = [pod for one in rival.pods if (pod := known(one.uid)) is not None]
         if len(pods) < len(rival.pods):
             return ()
-        room = self._room_on(hold, pods[0]) if own else worlds.room_for(pods)
+        room = self._room_on(hold, pods[0]) if own else room_for(pods)
         if not room or not self._may_start(rival, pods):
             return ()
-        if own and (worlds.room_for(pods) or not self._may_take(rival, hold)):
+        if own and (room_for(pods) or not self._may_take(rival, hold)):
             return ()
         return tuple(Nominate(one.pod.uid, one.placement) for one in room)
 
