@@ -31,8 +31,10 @@ YIELDING = 10
 """The niceness of tests without a control plane beside those with one, for which time is real."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one of these folders stay together, whoever runs the others; side by side, the longest begin."""
+    """Tests of one of these folders stay together, whoever runs the others; side by side, the longest begin. This
+    comes before xdist reads the marks."""
     for item in items:
         if _group(item) is not None:
             item.add_marker(pytest.mark.xdist_group(_group(item)))
