@@ -38,7 +38,7 @@ cluster: build ## tests against a real etcd, API server and scheduler; as root a
 	@$(BIN)/python -m pytest -q -m "cluster and not soak"
 
 test: lint build ## everything that CI runs
-	@$(BIN)/python -m pytest -q -m "not soak" -n $(WORKERS) --dist loadgroup
+	@$(BIN)/python -m pytest -q -m "not soak" -n $(WORKERS)
 
 demo: build ## the story in a few minutes on a local control plane
 	@$(BIN)/python -m devcluster.demo

@@ -50,7 +50,7 @@ def test_the_same_holds_where_tests_run_side_by_side(
     pytester.makeconftest(CONFTEST.read_text())
     pytester.makeini(SETTINGS)
     pytester.makepyfile(test_other=PASSES, test_this=module)
-    assert int(pytester.runpytest_subprocess("-n", "1", "--dist", "loadgroup").ret) == want
+    assert int(pytester.runpytest_subprocess("-n", "1").ret) == want
 
 
 def test_what_is_left_out_for_one_reason_is_one_line(pytester: pytest.Pytester) -> None:
