@@ -62,7 +62,8 @@ def test_a_preemptor_made_anew_under_its_name_takes_the_hole_that_was_made(case:
     h = case.pod("h", kind)
     leaving = drained(case, h, 2)
     case.cluster.api.delete(f"{case.pods_path}/h", NOW)
-    case.pod("h", kind)
+    # Until kube-scheduler has refused it nobody knows that it needs them: who waits already may start there.
+    case.wait_phase(case.pod("h", kind), "Draining")
     case.let_go(*leaving)
     case.wait_bound("h")
     assert sorted(case.evictions()) == leaving
