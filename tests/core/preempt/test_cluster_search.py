@@ -187,7 +187,7 @@ def test_the_refusal_names_a_node_and_what_is_missing_there() -> None:
     answer = search_cluster([full_node("a", make_request(want(1, CARD_MIB + 1)))])
     assert isinstance(answer, Refusal)
     assert answer.reason is Reason.INSUFFICIENT_MEMORY
-    assert "a: 1 card with 32769 MiB" in answer.message
+    assert "a: no room for 1 card with 32769 MiB" in answer.message
 
 
 def test_a_spent_up_budget_marks_the_plan_as_not_exact() -> None:
