@@ -194,7 +194,7 @@ def test_s30_where_no_set_of_victims_is_enough_nobody_goes(case: Case) -> None:
     case.run("safe", low.but(priority=SAFE))
     case.run("low", low)
     case.pod("h", low.but(ask=Ask(number=2), priority=HIGH))
-    case.wait_refused("h", f"{case.nodes[0]}: 2 whole cards")
+    case.wait_refused("h", f"{case.nodes[0]}: no room for 2 whole cards")
     assert case.evictions() == []
     assert case.plans() == []
 
