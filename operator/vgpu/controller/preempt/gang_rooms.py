@@ -101,7 +101,7 @@ class GangRooms:
             before = [pod for one in kept for pod, _ in one.seats]
             if state is None or not {pod.uid for pod in pods} <= {pod.uid for pod in state.waiting}:
                 continue
-            if not starts_with(state, [pod.uid for pod in pods]) or not self._queue_admits(before, state.required):
+            if not starts_with(state, [pod.uid for pod in pods]) or not self._queue_admits(before, pods):
                 continue
             beside = {node: list(cards) for node, cards in held.items()}
             for card in offer.hold("").cards:

@@ -7,7 +7,7 @@ scratch copy: who sends them is somebody else's. Nobody is evicted and nothing i
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vgpu.core.facts import PodFact
@@ -107,7 +107,8 @@ class _Scratch:
 _Shape = tuple[int, tuple[Kind, ...]]
 Found = tuple[list[GangOffer], dict[str, int]]
 Admits = Callable[[Sequence[GangClaim], GangClaim], bool]
-"""May this gang start beside those already served (queue limits)?"""
+"""Do their queues let the first `missing` pods of this gang start, beside those of the gangs already served? What
+they take of some pods they take of fewer of them."""
 
 
 def offer_gangs(
@@ -149,19 +150,35 @@ def offers_in_pieces(
         if not admits(served, claim):
             short[claim.key] = -1
             continue
+        starting = _as_many_as_start(claim, served, admits)
         # Nodes only get fuller: what did not fit once fits no more.
-        shape = (claim.missing, tuple(kind_of(pod) for pod in claim.pods))
+        shape = (claim.missing, tuple(kind_of(pod) for pod in starting.pods))
         if shape in hopeless:
             short[claim.key] = hopeless[shape]
             continue
-        found, after = yield from _seated(claim, scratch)
+        found, after = yield from _seated(starting, scratch)
         if isinstance(found, int):
             hopeless[shape] = short[claim.key] = found
             continue
         scratch = after
-        served.append(claim)
+        served.append(replace(claim, pods=tuple(pod for pod, _ in found), missing=len(found)))
         offers.append(GangOffer(claim.key, found))
     return offers, short
+
+
+def _as_many_as_start(claim: GangClaim, served: Sequence[GangClaim], admits: Admits) -> GangClaim:
+    """The gang without the youngest members that its queue does not take beside the others: what is held for
+    those would count as used, and keep everybody from starting."""
+    least, most = claim.missing, len(claim.pods)
+    if most <= least or admits(served, replace(claim, missing=most)):
+        return claim
+    while most - least > 1:
+        middle = (least + most) // 2
+        if admits(served, replace(claim, missing=middle)):
+            least = middle
+        else:
+            most = middle
+    return replace(claim, pods=claim.pods[:least])
 
 
 def _seated(
