@@ -98,11 +98,12 @@ class Waiting:
         return list(found.values())
 
     def _together(self, uids: Iterable[str]) -> list[Preemptors]:
-        """With whom each of these is to be decided on; a gang is asked once for all its members."""
+        """With whom each of these is to be decided on; a gang that starts together is asked once for all of it."""
         asked: dict[str, str] = {}
         for uid in uids:
             known = self._roster.workloads.get(uid)
-            asked.setdefault(uid if known is None or known.gang is None else f"gang {known.gang.key}", uid)
+            gang = known.gang if known is not None else None
+            asked.setdefault(f"gang {gang.key}" if gang is not None and gang.together else uid, uid)
         return [self._gangs.preemptors_of(uid) for uid in asked.values()]
 
     def singles(self, wanted: Callable[[Workload], bool]) -> list[Place]:
