@@ -2,9 +2,9 @@
 
 Enters: changes of the ledger and of PodGroups. Leaves: holds in the ledger; members that may be tried, to the
 sender. Members are woken once for each hold, and again when one of them was replaced: his cards wait for that, as
-long as the hold lasts. A gang whose hold has ended without its start rests until something happens for it, so a
-quiet cluster stays quiet. Room that others must leave first is the planner's: once it sends the members, their
-gates are lifted here. May not live here: rules, writes.
+long as the hold lasts. A gang whose hold has ended without its start rests until something happens for it, or its
+room is taken, so a quiet cluster stays quiet. Room that others must leave first is the planner's: once it sends
+the members, their gates are lifted here. May not live here: rules, writes.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from vgpu.controller.guard import one_object
 from vgpu.controller.pacing import DueKeys
 from vgpu.controller.preempt.broken_gangs import BrokenGangs
 from vgpu.controller.preempt.gang_nodes import GangNodes
+from vgpu.controller.preempt.gang_rests import GangRests
 from vgpu.controller.preempt.gang_rooms import GangRooms
 from vgpu.controller.preempt.gang_sender import GangSender
 from vgpu.controller.preempt.pod_group_waits import PodGroupWaits, Tell
@@ -36,9 +37,6 @@ WAIT_FOR_BINDING_SECONDS = 10.0
 """A hold that ends while bindings are under way is looked at again after so long."""
 OWN_HOLD = "gang "
 """What names of our own holds begin with; plans are NS/NAME."""
-
-Members = frozenset[tuple[str, bool]]
-"""(uid, gated) of those who run and wait: what must differ for a gang that rests to be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class Gangs:
         self._due: DueKeys[str] = DueKeys()
         self._ends: DueKeys[str] = DueKeys()
         self._nodes = GangNodes(parts.ledger)
-        self._resting: dict[str, Members] = {}
+        self._rests = GangRests(parts.desk, parts.rooms)
         self._let_go: set[str] = set()
         self._incomplete: set[str] = set()
         self._groups = PodGroupWaits(parts.desk, parts.sender, parts.lacking)
@@ -89,8 +87,9 @@ class Gangs:
             self._look_at(key)
         if changes.freed:
             if changes.freed - self._let_go:
-                self._resting.clear()
+                self._rests.end_all()
             self._let_go.clear()
+        if self._rests.touched(changes.nodes) or changes.freed:
             self._look_at(OFFER)
 
     def rules_changed(self) -> None:
@@ -98,14 +97,14 @@ class Gangs:
         if not self._parts.fence.leading:
             return
         self._note_waiting()
-        self._resting.clear()
+        self._rests.end_all()
         for key in self._desk.all_keys():
             self._look_at(key)
 
     def start_over(self) -> None:
         """This process has begun to lead: nothing was sent, and what is free may be news."""
         self._note_waiting()
-        self._resting.clear()
+        self._rests.end_all()
         for key in self._desk.all_keys():
             self._drop_hold(key)
             self._look_at(key)
@@ -147,7 +146,7 @@ class Gangs:
             self._look_at(key, RETRY_SECONDS)
         if state is None:
             self._drop_hold(key)
-            self._resting.pop(key, None)
+            self._rests.end(key)
             self._parts.sender.forget_gone()
         elif state.runs:
             await self._runs(key, state)
@@ -217,10 +216,12 @@ class Gangs:
         held = self._desk.covered(state) or self._desk.sent(key) is not None
         if state.runs or not state.complete or state.on_the_way or held:
             return False
-        return self._resting.get(key) != _members(state)
+        return not self._rests.rests(state)
 
     async def _offer(self) -> None:
         """Hold cards for every gang that fits, then send its members."""
+        if not await self._rests.look():
+            self._look_at(OFFER)
         while waiting := self._waiting():
             await self._parts.rooms.prepare(waiting)
             found, short = await self._parts.rooms.find(self._waiting())
@@ -271,12 +272,12 @@ class Gangs:
         self._ends.add(key, _now() + self._parts.hold_seconds(pod))
 
     def _time_is_over(self, key: str) -> None:
-        state = self._desk.state(key)
+        state, hold = self._desk.state(key), self._own_hold(key)
         if state is not None and state.on_the_way:
             self._ends.add(key, _now() + WAIT_FOR_BINDING_SECONDS)
-        elif self._drop_hold(key) and state is not None and not state.runs:
+        elif self._drop_hold(key) and hold is not None and state is not None and not state.runs:
             LOG.info("gang %s did not start in time: its cards are free for others", key)
-            self._resting[key] = _members(state)
+            self._rests.begin(state, hold.nodes)
 
     def _drop_hold(self, key: str) -> bool:
         """End what we hold for the gang; what a plan holds is the planner's. False: we held nothing."""
@@ -290,10 +291,6 @@ class Gangs:
         self._parts.held()
         self._parts.poke()
         return True
-
-
-def _members(state: GangState) -> Members:
-    return frozenset((pod.uid, pod.gated) for pod in (*state.running, *state.waiting))
 
 
 def _now() -> float:
