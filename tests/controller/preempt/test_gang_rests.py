@@ -12,7 +12,7 @@ from tests.controller.preempt.test_planner import play
 from tests.controller.test_gangs import HOLD_SECONDS, Bench, bench, member
 from tests.controller.virtual_time import run_virtually
 from vgpu.controller.preempt.gang_rooms import GangRooms
-from vgpu.core.preempt.facts import QueueFact
+from vgpu.core.preempt.facts import Limits, QueueFact
 from vgpu.core.preempt.gang_state import GangState
 from vgpu.core.terms import GroupName, GroupSource
 
@@ -81,6 +81,37 @@ def test_what_comes_between_the_look_and_its_end_is_seen(monkeypatch: pytest.Mon
             monkeypatch.setattr(GangRooms, "find", slowly)
             await it.see(bound("x", "n0", 0, CARD_MIB), bound("z", "n0", 1, CARD_MIB))
             assert short(it) == BOTH
+
+    run_virtually(story())
+
+
+def test_once_others_have_its_room_in_the_queue_it_is_short_of_room() -> None:
+    async def story() -> None:
+        async with bench(2, 3, queue=QueueFact("default", capability=Limits(3000))) as it:
+            await rest(it)
+            await it.see(bound("x0", "n1", 0, CARD_MIB))
+            assert short(it) == []
+            await it.see(bound("x1", "n1", 1, CARD_MIB))
+            assert (short(it), it.held()) == (BOTH, {})
+
+    run_virtually(story())
+
+
+def test_what_the_queue_kept_back_does_not_rest() -> None:
+    """Its capability was lowered meanwhile: it lets two start, and not the three for whom cards were held."""
+
+    async def story() -> None:
+        async with bench(4, queue=QueueFact("default", capability=Limits(3000))) as it:
+            await it.see(*(member(f"a{n}", created=f"2026-01-01T00:00:0{n}Z") for n in range(3)))
+            assert len(it.sent()) == 3
+            it.roster.put_queue(QueueFact("default", capability=Limits(2000)))
+            it.gangs.rules_changed()
+            await asyncio.sleep(HOLD_SECONDS + 1)
+            await it.settle()
+            assert (sorted(it.sent()), it.held()) == (["a0", "a1"], {"gang team/g": {"uid-a0", "uid-a1"}})
+            await asyncio.sleep(HOLD_SECONDS + 1)
+            await it.settle()
+            assert (it.held(), it.sent()) == ({}, {})
 
     run_virtually(story())
 

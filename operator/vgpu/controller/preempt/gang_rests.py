@@ -1,16 +1,18 @@
 """Gangs that did not start although cards were held for them: they rest while there is room for them.
 
-Enters: gangs whose hold has ended without their start, the nodes it was on, nodes that changed. Leaves: whether a
-gang rests: no cards are held for it then, and nobody goes for it. Once others have taken its room it rests no
-longer, and waits for room as every gang does. May not live here: holding, who starts.
+Enters: gangs whose hold has ended without their start, that hold, nodes that changed. Leaves: whether a gang
+rests: no cards are held for it then, and nobody goes for it. Once others have taken its room, on its nodes or in
+its queue, it rests no longer, and waits for room as every gang does. May not live here: holding, who starts.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from vgpu.controller.preempt.gang_rooms import GangRooms
+from vgpu.core.preempt.facts import Amounts
 from vgpu.core.preempt.gang_desk import GangDesk
 from vgpu.core.preempt.gang_state import GangState
+from vgpu.core.preempt.reservations import PlanHold
 
 Members = frozenset[tuple[str, bool]]
 """(uid, gated) of those who run and wait: what must differ for a gang that rests to be tried again."""
@@ -20,6 +22,8 @@ Members = frozenset[tuple[str, bool]]
 class _Rest:
     members: Members
     nodes: frozenset[str]
+    queue: str
+    used: Amounts
 
 
 class GangRests:
@@ -31,9 +35,15 @@ class GangRests:
         self._rests: dict[str, _Rest] = {}
         self._doubtful: set[str] = set()
 
-    def begin(self, state: GangState, nodes: Collection[str]) -> None:
-        """The gang rests from now on; there is room for it on these nodes."""
-        self._rests[state.gang.key] = _Rest(_members(state), frozenset(nodes))
+    def begin(self, state: GangState, hold: PlanHold) -> bool:
+        """The gang, which had this hold until now, rests; there is room for it on those nodes. False: it does not,
+        since its own queue kept back those for whom cards were held."""
+        pods = [pod for pod in state.waiting if pod.uid in hold.uids]
+        if not pods or not self._rooms.queue_takes(pods):
+            return False
+        queue = self._rooms.queue_of(pods[0])
+        self._rests[state.gang.key] = _Rest(_members(state), hold.nodes, queue, self._rooms.used_in(queue))
+        return True
 
     def rests(self, state: GangState) -> bool:
         """Whether the gang rests still, as it stands."""
@@ -50,9 +60,11 @@ class GangRests:
 
     def touched(self, nodes: Collection[str]) -> bool:
         """These nodes are others than before. True when the room of a gang that rests may be gone: look()."""
-        found = {key for key, rest in self._rests.items() if not rest.nodes.isdisjoint(nodes)}
-        self._doubtful |= found
-        return bool(found)
+        used = self._rooms.used_in
+        for key, rest in self._rests.items():
+            if not rest.nodes.isdisjoint(nodes) or used(rest.queue) != rest.used:
+                self._doubtful.add(key)
+        return bool(self._doubtful)
 
     async def look(self) -> bool:
         """End the rest of those whose room is gone. Each is looked at by itself, as nothing is held for those who
@@ -74,7 +86,7 @@ class GangRests:
             self.end(key)
         elif self._rooms.still(found, {key: now}):
             nodes = frozenset(placement.node for _, placement in found[0].seats)
-            self._rests[key] = replace(known, nodes=nodes)
+            self._rests[key] = replace(known, nodes=nodes, used=self._rooms.used_in(known.queue))
         else:
             self._doubtful.add(key)
 

@@ -17,12 +17,13 @@ from vgpu.core.nomination import Turns, waits_for_us
 from vgpu.core.placement import Policies
 from vgpu.core.preempt.amounts import sum_of
 from vgpu.core.preempt.eligible import Standing
-from vgpu.core.preempt.facts import Workload
+from vgpu.core.preempt.facts import NOTHING, Amounts, Workload
 from vgpu.core.preempt.feasible import NodeUse
 from vgpu.core.preempt.gang_offer import GangClaim, GangOffer, Order, Room, SingleClaim, offers_in_pieces
 from vgpu.core.preempt.gang_state import GangState, starts_with
 from vgpu.core.preempt.queues import may_start
 from vgpu.core.preempt.room import is_free
+from vgpu.core.preempt.usage import QueueUsage
 from vgpu.core.views import NodeView, Reservation
 
 SPARE_NODES = 16
@@ -44,6 +45,9 @@ class RoomRoster(Protocol):
 
     def standing(self) -> Standing:
         """How the queues stand."""
+
+    def usage(self, queue: str) -> QueueUsage:
+        """What the queue uses and is promised now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,19 @@ class GangRooms:
                 kept.append(offer)
                 held = beside
         return kept
+
+    def queue_takes(self, pods: Sequence[PodFact]) -> bool:
+        """Whether their queues let all these pods start now; what is held for them counts once more."""
+        return self._queue_admits((), pods)
+
+    def queue_of(self, pod: PodFact) -> str:
+        """The pod's queue, "" while its event is not worked out yet."""
+        known = self._parts.roster.workloads.get(pod.uid)
+        return "" if known is None else known.queue
+
+    def used_in(self, queue: str) -> Amounts:
+        """What is used in the queue, by those who stay and by those for whom cards are held."""
+        return self._parts.roster.usage(queue).after(NOTHING)
 
     def _queue_admits(self, before: Sequence[PodFact], pods: Sequence[PodFact]) -> bool:
         """Whether the pods' queues let all of them start together, beside those before them."""

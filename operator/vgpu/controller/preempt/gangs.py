@@ -277,7 +277,8 @@ class Gangs:
             self._ends.add(key, _now() + WAIT_FOR_BINDING_SECONDS)
         elif self._drop_hold(key) and hold is not None and state is not None and not state.runs:
             LOG.info("gang %s did not start in time: its cards are free for others", key)
-            self._rests.begin(state, hold.nodes)
+            if not self._rests.begin(state, hold):
+                self._look_at(key)
 
     def _drop_hold(self, key: str) -> bool:
         """End what we hold for the gang; what a plan holds is the planner's. False: we held nothing."""
