@@ -169,6 +169,9 @@ class Gangs:
         sent = self._desk.sent(key)
         if sent is not None and self._lost_one(key, sent, state):
             sent = await self._replace(key, state)
+        elif sent is not None and state.complete and not starts_with(state, sent.uids):
+            self._drop_hold(key)  # one who was bound is gone: it lacks more than is held
+            sent = None
         sent = sent or self._adopt_plan(key, state)
         if sent is not None:
             gated = [pod for pod in state.waiting if pod.uid in sent.uids and starts_with(state, sent.uids)]
@@ -214,9 +217,8 @@ class Gangs:
 
     def _may_be_offered(self, key: str, state: GangState) -> bool:
         held = self._desk.covered(state) or self._desk.sent(key) is not None
-        if state.runs or not state.complete or state.on_the_way or held:
-            return False
-        return not self._rests.rests(state)
+        not_now = state.runs or not state.complete or state.on_the_way or held
+        return not (not_now or self._rests.rests(state))
 
     async def _offer(self) -> None:
         """Hold cards for every gang that fits, then send its members."""
