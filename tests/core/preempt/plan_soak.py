@@ -16,6 +16,7 @@ from tests.core.preempt.plan_cluster import PlanCluster, without
 from vgpu.core.ledger import Ledger
 from vgpu.core.placement import Placement, Policies, place
 from vgpu.core.preempt.facts import OwnerKind, PlanFact
+from vgpu.core.preempt.leftover import left_of
 from vgpu.core.preempt.plan import PlanEnd, Progress, hold_of, key_of
 from vgpu.core.preempt.reservations import without_plans
 from vgpu.core.preempt.takeover import losers
@@ -101,6 +102,14 @@ class Soak:
                 PlanEnd.OWNER_CHANGED,
                 PlanEnd.OWNER_BOUND,
             )
+            if self.cluster.ends[hold.plan].replan:
+                left = left_of(replace(hold, plan=f"left of {hold.plan}"), self.cluster.view)
+                self.cluster.ledger.plans.put(left)
+
+    def decided_anew(self) -> None:
+        """Of the owner of a plan that is over it is known what becomes of him."""
+        for hold in self.cluster.ledger.plans.left()[:1]:
+            self.cluster.ledger.plans.drop(hold.plan)
 
     def step(self) -> None:
         """A plan goes on; now and then the process dies in the middle."""
@@ -172,8 +181,8 @@ class Soak:
         self._note_left()
         for node in self.cluster.nodes:
             self._t1(node)
-            self._t2(node, waiting)
             self._t3(node, waiting)
+            self._t2(node, waiting)
 
     def come_to_rest(self) -> None:
         """T4: no thief, no clock, no other room: those with a plan get their cards, once every gang is whole."""
@@ -181,6 +190,8 @@ class Soak:
         while any((now := cluster.gang(plan)) is not None and not now.whole for plan in self._gang_plans()):
             self.member_comes()
         cluster.look_elsewhere = False
+        for hold in cluster.ledger.plans.left():
+            cluster.ledger.plans.drop(hold.plan)
         plans = list(cluster.plans.values())
         cluster.progress = dict.fromkeys(cluster.plans, Progress())
         gangs = [plan for plan in plans if plan.owner_kind is OwnerKind.GANG]
@@ -228,6 +239,7 @@ class Soak:
     def _t3(self, node: str, waiting: set[str]) -> None:
         view = self.cluster.view(node)
         planned = {uid for plan in self.cluster.plans.values() for uid in plan.owner_uids}
+        planned |= {uid for hold in self.cluster.ledger.plans.left() for uid in hold.uids}
         for one in view.reservations:
             waits = one.uid in waiting | self._empty()
             assert waits, f"T3: {one.uid} does not wait and {one.uuid} is held for it"
@@ -306,5 +318,5 @@ def dealt_to(soak: Soak) -> list[Callable[[], None]]:
     """The operations, each as often as it is to happen."""
     often = [soak.step] * 5 + [soak.finish] * 3 + [soak.low] * 3 + [soak.thief] * 4 + [soak.high] * 2
     often += [soak.cluster.bind_nominated] * 3 + [soak.refused_bind, soak.takes_over, soak.ends, soak.owner_goes]
-    often += [soak.member_goes, soak.member_comes, soak.member_comes]
+    often += [soak.decided_anew, soak.member_goes, soak.member_comes, soak.member_comes]
     return [*often, soak.restart, soak.nomination_lapses, soak.time_passes, soak.looks_elsewhere]

@@ -9,7 +9,7 @@ from tests.core.preempt.plan_soak import Soak
 from vgpu.core import search, site
 from vgpu.core.fit import bases_of
 from vgpu.core.ledger import Ledger
-from vgpu.core.preempt import needed, situation
+from vgpu.core.preempt import leftover, needed, situation
 from vgpu.core.preempt.reservations import PlanHolds
 
 SEEDS = 25
@@ -73,6 +73,11 @@ def test_t2_fails_when_the_empty_seats_of_a_gang_are_not_held(monkeypatch: pytes
 
 def test_t2_fails_when_victims_are_spared_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needed, "fits_later", lambda *given: True)
+    assert "T2" in first_failure()
+
+
+def test_t2_fails_when_what_others_took_over_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftover, "fits_later", lambda *given: True)
     assert "T2" in first_failure()
 
 

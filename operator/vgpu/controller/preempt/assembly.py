@@ -107,6 +107,7 @@ class Preemption:
             "preemption: events": self.told.write_events,
             "preemption: refusals": self.told.write_refusals,
             "preemption: expire": self.sender.expire,
+            "preemption: left over": self.planner.left.expire,
             **self.gangs.tasks(),
         }
 
@@ -211,6 +212,7 @@ class Preemption:
             sender=self.sender,
             told=self.told,
             lessons=self.planner.lessons,
+            left=self.planner.left,
             metrics=shared.metrics,
             wall=self.wall,
             recovery=self.recovery,

@@ -78,7 +78,7 @@ class Gangs:
             return
         keys = {key for uid in changes.pods if (key := self._desk.note(uid))}
         keys |= self._nodes.on(changes.nodes)
-        holds = list(self._parts.ledger.plans.all())
+        holds = [*self._parts.ledger.plans.all(), *self._parts.ledger.plans.left()]
         held = (hold for hold in holds if not hold.nodes.isdisjoint(changes.nodes))
         keys |= {key for hold in held for uid in hold.uids if (key := self._desk.note(uid))}
         lost = (hold.plan for hold in holds if not hold.uids.isdisjoint(changes.pods))

@@ -6,6 +6,7 @@ Enters: uids for which something is held; plans, nominations, queues. Leaves: wo
 from vgpu.controller.preempt.plan_book import PlanBook
 from vgpu.core.ledger import Ledger
 from vgpu.core.preempt.facts import OwnerKind, PlanFact, QueueFact
+from vgpu.core.preempt.reservations import LEFT_OVER
 from vgpu.core.preempt.roster import Roster
 from vgpu.core.preempt.words import duration_words
 
@@ -20,10 +21,13 @@ class HeldWords:
         """For whom: NS/POD or its gang, by which plan, until when."""
         pod = self._ledger.pod(uid)
         name = "a pod that is yet to come" if pod is None else f"{pod.namespace}/{pod.name}"
-        holds = [hold for hold in self._ledger.plans.all() if uid in hold.uids]
+        plans = self._ledger.plans
+        holds = [hold for hold in (*plans.all(), *plans.left()) if uid in hold.uids]
         if self._ledger.nomination(uid) is not None or not holds:
             return f"{name}, which is about to start there"
         hold = max(holds, key=lambda one: one.age)
+        if hold.generation == LEFT_OVER:
+            return f"{name}, which is decided on anew"
         plan = self._book.living(hold.plan)
         if plan is None:
             return f"{name} by {hold.plan or 'a plan that is being made'} until it is bound"

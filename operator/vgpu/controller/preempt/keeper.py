@@ -213,7 +213,9 @@ class PlanKeeper:
         parts.evictions.only(name, ())
         for uid in owner_uids(plan):
             parts.sender.drop(uid)
+        hold = parts.ledger.plans.get(name)
         parts.book.end(ended)
+        parts.left.keep(hold, end)
         parts.lessons.note(plan.owner_uids, end, parts.wall.now_seconds())
         if end.reason not in QUIET_ENDS:
             for pod in self._words.owner_pods(plan):

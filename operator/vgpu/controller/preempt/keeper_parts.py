@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from vgpu.controller.preempt.evictions import Evictions
+from vgpu.controller.preempt.left_over import LeftOver
 from vgpu.controller.preempt.lessons import Lessons
 from vgpu.controller.preempt.plan_book import PlanBook
 from vgpu.controller.preempt.plan_objects import PlanObjects
@@ -51,6 +52,7 @@ class KeeperParts:
     sender: Sender
     told: Told
     lessons: Lessons
+    left: LeftOver
     metrics: PreemptionMetrics
     wall: Wall
     recovery: Debts

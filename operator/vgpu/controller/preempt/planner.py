@@ -19,12 +19,13 @@ from vgpu.controller.preempt.bodies import PreemptionWrite
 from vgpu.controller.preempt.coming_room import ComingRoom
 from vgpu.controller.preempt.deciding import Question
 from vgpu.controller.preempt.keeper import PlanKeeper
-from vgpu.controller.preempt.plan_book import Plans, plans_of
+from vgpu.controller.preempt.left_over import LeftOver
 from vgpu.controller.preempt.plan_objects import write_of
 from vgpu.controller.preempt.plan_worlds import waits
 from vgpu.controller.preempt.planner_parts import PlannerParts
 from vgpu.controller.preempt.promises import Promises
-from vgpu.controller.preempt.relevance import concerns, still_holds, waits_for_evicted
+from vgpu.controller.preempt.ranked_plans import RankedPlans
+from vgpu.controller.preempt.relevance import concerns, cost_somebody, still_holds
 from vgpu.controller.preempt.told import preemptor_events
 from vgpu.controller.preempt.waiting import Place
 from vgpu.core.ledger import Changes
@@ -60,8 +61,9 @@ class Planner:
         self.lessons = parts.lessons
         self._promises = Promises(parts.ledger, parts.roster)
         self._coming = ComingRoom(parts.ledger, parts.roster, parts.book)
+        self.left = LeftOver(parts.ledger, parts.roster, parts.poke)
         self._due: DueKeys[str] = DueKeys()
-        self._plans: tuple[object, frozenset[str], Plans] | None = None
+        self._ranked = RankedPlans(parts.ledger, parts.roster, parts.book)
 
     # What happens.
 
@@ -71,6 +73,7 @@ class Planner:
         for uid in self.lessons.known_uids():
             if not waits(self._parts.ledger, uid):
                 self.lessons.forget(uid)
+        self.left.look()
         if not self._parts.fence.leading:
             return
         self._promises.note()
@@ -105,6 +108,7 @@ class Planner:
 
     def start_over(self) -> None:
         """This process has begun to lead, and its other parts know what the API server holds: all is looked at."""
+        self.left.clear()
         self._promises.note()
         for plan in self._parts.book.all_living():
             self.wake(key_of(plan), 0)
@@ -145,16 +149,6 @@ class Planner:
 
     # What is asked.
 
-    def plans(self) -> Plans:
-        """What each living plan holds, with its owner's rank."""
-        ledger, roster, book = self._parts.ledger, self._parts.roster, self._parts.book
-        entitled, state = roster.standing().entitled, (ledger.version, roster.revision, book.version)
-        known = self._plans
-        if known is None or known[0] != state or known[1] is not entitled:
-            found = plans_of(ledger.plans, book.holds, roster.workloads, entitled)
-            known = self._plans = state, entitled, found
-        return known[2]
-
     def swaps(self) -> tuple[Swap, ...]:
         """Evictions of pairs that are held apart."""
         return self.keeper.swaps()
@@ -162,8 +156,8 @@ class Planner:
     def world(self) -> DecisionWorld:
         """Everything as a decision made now would see it."""
         parts = self._parts
-        world = parts.roster.world(self.plans(), self.swaps(), parts.policies, parts.evictions.accepted())
-        return self._coming.over(world)
+        world = parts.roster.world(self._ranked.now(), self.swaps(), parts.policies, parts.evictions.accepted())
+        return self.left.over(self._coming.over(world))
 
     def learned(self, uid: str) -> Avoid:
         """What earlier plans for this pod taught."""
@@ -217,23 +211,28 @@ class Planner:
         rests_until = self.lessons.rests_until(place.uids, now_seconds)
         if rests_until is not None:
             self.look_at(rests_until)
+            self.left.decided(place.uids)
             return False
         if await self._fits_now(place):
             parts.told.not_refused(place.uids)
+            self.left.decided(place.uids)
             return False
         self._coming.give(place.uids)
-        question = Question(self.world(), place.pods, self._avoid(place.uids), now_seconds, parts.roster.revision)
-        known = parts.deciding.known_no(question)
+        world = self.left.seen_by(place.uids, self.world())
+        question = Question(world, place.pods, self._avoid(place.uids), now_seconds, parts.roster.revision)
+        known = None if self.left.holds_for(place.uids) else parts.deciding.known_no(question)
         answer = await parts.deciding.answer_aside(question) if known is None else known
         planned = parts.book.planned_for()
         if known is None and not (parts.fence.leading and still_holds(parts.ledger, planned, place.uids, answer)):
             self.look_again()
-        elif isinstance(answer, No):
+            return True
+        if isinstance(answer, No):
             self._refuse(place, answer)
-        elif answer.victims or answer.takes or waits_for_evicted(parts.ledger, answer):
+        elif cost_somebody(parts.ledger, place.uids, answer):
             self._begin(place, answer)
         else:
             self._claim(place, answer, now_seconds)
+        self.left.decided(place.uids)
         return known is None
 
     async def _fits_now(self, place: Place) -> bool:
@@ -280,6 +279,7 @@ class Planner:
         self._coming.give((*place.uids, *plan.claimants))
         self._once_more(plan.claimants)
         self._parts.book.begin(PlanHold(name, write.generation, plan.reservations, victims))
+        self.left.give_room()
         self._promises.note()
         self._parts.objects.create(write, plan.takes)
         self._parts.told.not_refused(place.uids)

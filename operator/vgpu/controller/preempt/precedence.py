@@ -75,6 +75,7 @@ class Precedence:
         if own:
             self._acts.take_over([key_of(plan)], rival.name)
         self._start(rival, sends)
+        self._parts.left.give_room()
         if not own:
             self._acts.step(key_of(plan))
         return True

@@ -27,6 +27,19 @@ def concerns(plan: PlanFact, changes: Changes, holds: PlanHolds) -> bool:
     return not changes.nodes.isdisjoint(nodes)
 
 
+def cost_somebody(ledger: Ledger, uids: Collection[str], answer: Plan) -> bool:
+    """True when somebody goes for this room, or did: it is held by a plan, or others may have to go again."""
+    left = left_for(ledger, (*uids, *answer.claimants))
+    kept = {(card.node, card.reservation.uuid) for hold in left for card in hold.cards}
+    on_left = any((card.node, card.reservation.uuid) in kept for card in answer.reservations)
+    return bool(answer.victims or answer.takes or on_left or waits_for_evicted(ledger, answer))
+
+
+def left_for(ledger: Ledger, uids: Collection[str]) -> list[PlanHold]:
+    """What is left of plans for these pods that are over."""
+    return [hold for hold in ledger.plans.left() if not hold.uids.isdisjoint(uids)]
+
+
 def waits_for_evicted(ledger: Ledger, plan: Plan) -> bool:
     """True when somebody leaves its cards who was evicted by us: they are held, so that nobody else need go."""
     return any(_evicted_on(ledger, card) for card in plan.reservations)
@@ -47,4 +60,5 @@ def still_holds(ledger: Ledger, planned: Collection[str], uids: tuple[str, ...],
         return True
     hold = PlanHold("", 0, answer.reservations, frozenset((one.uid, one.node) for one in answer.victims))
     taken = [other for key in answer.takes if (other := ledger.plans.get(key)) is not None]
+    taken += left_for(ledger, (*uids, *answer.claimants))
     return fits(hold, taken, ledger.view)

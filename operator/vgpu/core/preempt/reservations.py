@@ -14,6 +14,9 @@ from vgpu.core.facts import PodFact
 from vgpu.core.preempt.facts import NodeReservation
 from vgpu.core.views import Holder, HolderState, NodeView, Reservation
 
+LEFT_OVER = -1
+"""The generation of what is left of a plan that is over: all else that is held for its pods counts before it."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanHold:
@@ -71,6 +74,7 @@ class PlanHolds:
         self._pod = pod
         self._touch = touch
         self._plans: dict[str, PlanHold] = {}
+        self._left: set[str] = set()
         self._of_uid: dict[str, set[str]] = defaultdict(set)
         self._on_node: dict[str, set[str]] = defaultdict(set)
         self._evicted: dict[str, str] = {}
@@ -82,7 +86,13 @@ class PlanHolds:
 
     def all(self) -> Iterable[PlanHold]:
         """What every plan holds."""
-        return self._plans.values()
+        if not self._left:
+            return self._plans.values()
+        return [hold for plan, hold in self._plans.items() if plan not in self._left]
+
+    def left(self) -> list[PlanHold]:
+        """What is left of plans that are over, while their owners are decided on anew."""
+        return [self._plans[plan] for plan in sorted(self._left)]
 
     def put(self, hold: PlanHold) -> None:
         """Hold this from now on, in place of what the plan held before.
@@ -96,6 +106,8 @@ class PlanHolds:
         self.drop(hold.plan)
         self._were_bound |= were_bound
         self._plans[hold.plan] = hold
+        if hold.generation == LEFT_OVER:
+            self._left.add(hold.plan)
         for uid in hold.uids:
             self._of_uid[uid].add(hold.plan)
         for node in hold.nodes:
@@ -107,6 +119,7 @@ class PlanHolds:
         hold = self._plans.pop(plan, None)
         if hold is None:
             return
+        self._left.discard(plan)
         for uid in hold.uids:
             _discard(self._of_uid, uid, plan)
             if uid not in self._of_uid:
