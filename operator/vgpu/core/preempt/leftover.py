@@ -28,6 +28,8 @@ def left_of(
 
 def _that_fit(held: Collection[NodeReservation], view: NodeView) -> list[NodeReservation]:
     """`view`: the node without what is held for these pods."""
+    if fits_later(view, [card.reservation for card in held]):
+        return list(held)
     kept: list[NodeReservation] = []
     for card in held:
         if fits_later(view, [*(one.reservation for one in kept), card.reservation]):
