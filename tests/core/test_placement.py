@@ -253,6 +253,15 @@ def test_what_is_held_for_another_pod_is_not_taken_and_its_owner_gets_it() -> No
     assert placed(ledger, request, "thief")
 
 
+def test_what_is_held_for_others_counts_where_the_fullest_cards_are_filled_first() -> None:
+    """Otherwise shares of several cards spread over all of them, and the last finds pieces on too few cards."""
+    ledger = make_ledger(pending_pod("owner"), cards=3)
+    held = make_request(want(1, 8_000), selection=Selection(use_uuids=frozenset({"GPU-2"})))
+    assert ledger.nominate("owner", "n1", placed(ledger, held, "owner"))
+    assert uuids_of(placed(ledger, make_request(want(2, 8_000)), "next")) == [["GPU-0", "GPU-2"]]
+    assert uuids_of(placed(ledger, make_request(want(1, 8_000)), "next")) == [["GPU-2"]]
+
+
 def test_a_share_is_given_beside_a_leaving_pod_only_if_the_owner_still_fits_later() -> None:
     ledger = make_ledger(pending_pod("owner"), cards=1)
     whole = placed(ledger, make_request(), "owner")

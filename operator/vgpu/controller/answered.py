@@ -21,7 +21,7 @@ from vgpu.core.facts import PodFact
 from vgpu.core.filtering import FilterAnswer
 from vgpu.core.intree import FIELD_NAME
 from vgpu.core.ledger import Ledger
-from vgpu.core.nomination import BY_AGE, Nomination, Turns, may_be_placed, nominate
+from vgpu.core.nomination import BY_AGE, Nomination, Turns, best_placement, may_be_placed, nominate, take
 from vgpu.core.placement import Policies
 from vgpu.core.views import NodeView
 
@@ -86,15 +86,19 @@ class AnsweredPods:
         if not counted and not among:
             return nominate(views, waiting, self._policies, limit, turns)
         others = [pod for pod in waiting if pod.uid not in coming]
+        most, beside = limit + len(counted), _Beside(coming.keys(), turns)
         found: list[Nomination] = []
         with one_object("nominations", "pods about to be bound") as together:
-            most, beside = limit + len(counted), _Beside(coming.keys(), turns)
             found = nominate(views, [*others, *counted], self._policies, most, beside.turns())
         if together.failed:
             return nominate(views, waiting, self._policies, limit, turns)
         for uid in {one.pod.uid for one in found if one.pod.uid in coming}.union(among):
             self._aside.setdefault(uid, set()).update(names)
-        return [one for one in found if one.pod.uid not in coming][:limit]
+        chosen = [one for one in found if one.pod.uid not in coming][:limit]
+        came = sum(one.pod.uid in coming for one in found)
+        tight, after = self._tight(views, chosen)
+        fit = nominate(after, counted, self._policies, most, _Beside(coming.keys(), turns).turns())
+        return tight if len(fit) >= came else chosen
 
     def take_back(self) -> set[str]:
         """Nodes that were left aside for pods that are about to be bound no longer."""
@@ -115,6 +119,19 @@ class AnsweredPods:
             return False
         held = self._ledger.booking(uid) is not None or self._ledger.nomination(uid) is not None
         return not held and may_be_placed(pod, pod.scheduler_name)
+
+    def _tight(
+        self, views: Iterable[NodeView], others: Sequence[Nomination]
+    ) -> tuple[list[Nomination], Iterable[NodeView]]:
+        """The same pods on the same nodes, on the cards that they would have if nobody were counted, and what the
+        nodes are then. Most of those who are counted on a node never come there: cards chosen beside all of them
+        leave small pieces, in which pods of several cards find no room later."""
+        scratch, tight = {view.name: view for view in views}, list[Nomination]()
+        for one in others:
+            placement = best_placement([scratch[one.placement.node]], one.pod, self._policies) or one.placement
+            tight.append(replace(one, placement=placement))
+            take(scratch, one.pod, placement)
+        return tight, scratch.values()
 
     def _on_each(self, pod: PodFact, names: Set[str]) -> Iterable[PodFact]:
         """The pod once for each of these nodes that it was answered with, to be placed there alone."""

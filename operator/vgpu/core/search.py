@@ -63,6 +63,19 @@ class _Slot:
             now.exclusive or own.exclusive,
         )
 
+    def fullest(self, phase: int) -> Load:
+        """The same as it is now or with all that is held for others, whichever is more: cards that will be full
+        are filled first, or the rest is left in pieces where pods of several cards find no room."""
+        load, later, own = self.with_own(phase), self.bases.later, self.own[phase]
+        if later is None:
+            return load
+        return Load(
+            max(load.slots, later.slots + own.slots),
+            max(load.memory_mib, later.memory_mib + own.memory_mib),
+            max(load.cores, later.cores + own.cores),
+            load.exclusive or later.exclusive,
+        )
+
 
 def search_cards(view: NodeView, request: PodRequest, owner_uid: str, policies: Policies) -> Found | NotFound:
     """Distinct cards for each container so that every phase of the pod fits on every card."""
@@ -220,7 +233,7 @@ class _Search:
     def _key(self, slot: _Slot, index: int) -> tuple[int | str, ...]:
         number = self.request.containers[index].number
         linked = self.connections.get(slot.card.fact.uuid, 0) if number == 1 else 0
-        load = slot.with_own(self.phases_of[index][-1])
+        load = slot.fullest(self.phases_of[index][-1])
         return card_key(self.chain, slot.card, load, self.request.containers[index].card, linked)
 
     def _card_sets(self, candidates: Sequence[_Slot], number: int) -> Iterator[tuple[_Slot, ...]]:
