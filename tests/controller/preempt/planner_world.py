@@ -6,7 +6,7 @@ carried out (`BEFORE`), or carried out and never answered (`AFTER`). Everything 
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, cast
@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from pydantic_core import to_json
 
 from tests.controller.cluster_facts import SLOTS, inventory, node
+from tests.controller.virtual_time import run_virtually
 from vgpu import names
 from vgpu.controller.consumer import Consumer
 from vgpu.controller.fence import Fence
@@ -439,3 +440,17 @@ class World:
         for pod in self.api.pods.values():
             ledger.put_pod(pod)
         return ledger
+
+
+def play_beside_lows(scenario: Callable[[World], Awaitable[None]], api: Api | None = None) -> None:
+    """The scenario in a world of four low pods whose evictions do not end by themselves."""
+
+    async def run() -> None:
+        world = World(api)
+        world.victims_end = False
+        for number in range(4):
+            world.low(f"l{number}")
+        await scenario(world)
+        await world.close()
+
+    run_virtually(run())

@@ -1,27 +1,13 @@
 """Room that comes by itself is promised to one only, and to nobody once it does not come."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from tests.controller.preempt.planner_world import Api, World, now, whole
-from tests.controller.virtual_time import run_virtually
+from tests.controller.preempt.planner_world import Api, World, now, play_beside_lows, whole
 from vgpu.core.preempt.facts import QueueFact
 from vgpu.core.preempt.preview import Outcome, preview
 from vgpu.core.terms import PodTerms
 
 GRACE_SECONDS = 600
-
-
-def play(scenario: Callable[[World], Awaitable[None]], api: Api | None = None) -> None:
-    async def run() -> None:
-        world = World(api)
-        world.victims_end = False
-        for number in range(4):
-            world.low(f"l{number}")
-        await scenario(world)
-        await world.close()
-
-    run_virtually(run())
 
 
 def deleted(world: World, name: str, grace_seconds: int = GRACE_SECONDS) -> None:
@@ -44,7 +30,7 @@ def test_one_takes_room_that_comes_and_the_next_ones_evict() -> None:
         assert world.api.of_owner("uid-h1")
         assert world.api.of_owner("uid-h2")
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_each_takes_one_of_those_who_leave_before_anybody_is_evicted() -> None:
@@ -59,7 +45,7 @@ def test_each_takes_one_of_those_who_leave_before_anybody_is_evicted() -> None:
         assert world.api.of_owner("uid-h2")
         assert world.api.made == 1
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_room_that_comes_costs_no_write_and_no_second_look() -> None:
@@ -73,7 +59,7 @@ def test_room_that_comes_costs_no_write_and_no_second_look() -> None:
         assert process.decisions == decisions
         assert not world.api.writes
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_who_ranks_higher_takes_it_and_who_waited_for_it_evicts() -> None:
@@ -90,7 +76,7 @@ def test_who_ranks_higher_takes_it_and_who_waited_for_it_evicts() -> None:
         assert world.api.of_owner("uid-mid")
         assert not world.api.of_owner("uid-top")
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_who_takes_it_for_more_than_came_makes_the_other_evict() -> None:
@@ -106,7 +92,7 @@ def test_who_takes_it_for_more_than_came_makes_the_other_evict() -> None:
         assert len(world.api.evictions) == 2
         assert world.api.of_owner("uid-mid")
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_what_if_sees_that_it_is_taken() -> None:
@@ -122,7 +108,7 @@ def test_what_if_sees_that_it_is_taken() -> None:
         second = replace(second, active=True)
         assert preview(seen, [second], now()).outcome is Outcome.PLAN
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_a_pod_that_hangs_on_its_way_out_stops_nobody() -> None:
@@ -137,7 +123,7 @@ def test_a_pod_that_hangs_on_its_way_out_stops_nobody() -> None:
         await world.pass_time(20)
         assert len(world.api.evictions) == 1
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_how_long_it_may_take_says_the_queue_of_who_waits() -> None:
@@ -150,7 +136,7 @@ def test_how_long_it_may_take_says_the_queue_of_who_waits() -> None:
         await world.pass_time(2)
         assert len(world.api.evictions) == 1
 
-    play(scenario, Api(queues=[QueueFact("default", stuck_timeout_seconds=10)]))
+    play_beside_lows(scenario, Api(queues=[QueueFact("default", stuck_timeout_seconds=10)]))
 
 
 def test_who_was_promised_it_and_goes_leaves_it_to_the_next() -> None:
@@ -171,4 +157,4 @@ def test_who_was_promised_it_and_goes_leaves_it_to_the_next() -> None:
         await world.pass_time(5)
         assert refusal("uid-h1") is None
 
-    play(scenario)
+    play_beside_lows(scenario)

@@ -1,25 +1,11 @@
 """Before a plan's owner is sent somewhere, whoever comes first in rank and could start there now is sent."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from tests.controller.preempt.planner_world import Api, World, now, whole
-from tests.controller.virtual_time import run_virtually
+from tests.controller.preempt.planner_world import World, now, play_beside_lows, whole
 from vgpu.controller.preempt.precedence import MOST_SENT
 from vgpu.core.preempt.facts import PlanFact
 from vgpu.core.terms import PodTerms
-
-
-def play(scenario: Callable[[World], Awaitable[None]], api: Api | None = None) -> None:
-    async def run() -> None:
-        world = World(api)
-        world.victims_end = False
-        for number in range(4):
-            world.low(f"l{number}")
-        await scenario(world)
-        await world.close()
-
-    run_virtually(run())
 
 
 async def victim_of(world: World, name: str, request_cards: int = 1, priority: int = 100) -> str:
@@ -54,7 +40,7 @@ def test_whose_own_plan_drains_still_takes_what_a_lower_plan_got_free_first() ->
         assert world.bound("uid-mid")
         assert len(world.api.evictions) == 2
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_of_equal_rank_each_takes_its_own() -> None:
@@ -69,7 +55,7 @@ def test_of_equal_rank_each_takes_its_own() -> None:
         assert world.bound("uid-one")
         assert world.api.made == 2
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_who_comes_as_the_cards_become_free_takes_them_when_he_ranks_higher() -> None:
@@ -81,7 +67,7 @@ def test_who_comes_as_the_cards_become_free_takes_them_when_he_ranks_higher() ->
         assert world.bound("uid-top")
         assert not world.bound("uid-mid")
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_who_needs_more_than_is_free_lets_the_lower_one_start() -> None:
@@ -93,7 +79,7 @@ def test_who_needs_more_than_is_free_lets_the_lower_one_start() -> None:
         assert world.bound("uid-mid")
         assert not world.bound("uid-top")
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_who_may_not_evict_takes_nothing_that_a_plan_holds() -> None:
@@ -105,7 +91,7 @@ def test_who_may_not_evict_takes_nothing_that_a_plan_holds() -> None:
         assert world.bound("uid-mid")
         assert not world.bound("uid-never")
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_room_that_came_by_itself_goes_to_the_first_who_waits_for_it() -> None:
@@ -124,7 +110,7 @@ def test_room_that_came_by_itself_goes_to_the_first_who_waits_for_it() -> None:
         assert one_plan(world, "second").victims
         assert len(world.api.evictions) == 1
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_whose_plan_ends_is_decided_on_before_those_of_lower_rank() -> None:
@@ -141,7 +127,7 @@ def test_whose_plan_ends_is_decided_on_before_those_of_lower_rank() -> None:
         assert not one_plan(world, "top").victims
         assert len(one_plan(world, "mid").victims) == 1
 
-    play(scenario)
+    play_beside_lows(scenario)
 
 
 def test_who_does_not_come_is_not_sent_before_others_for_ever() -> None:
@@ -161,4 +147,4 @@ def test_who_does_not_come_is_not_sent_before_others_for_ever() -> None:
             await ends(world, next(uid for uid in world.api.evictions if uid not in known))
         assert in_vain == MOST_SENT
 
-    play(scenario)
+    play_beside_lows(scenario)
