@@ -442,6 +442,17 @@ class World:
         return ledger
 
 
+def note_steps(process: Process, noted: list[str]) -> None:
+    """From now on each step of a plan is taken down by the plan's name."""
+    keeper, step = process.preemption.planner.keeper, process.preemption.planner.keeper.step
+
+    def note(name: str) -> None:
+        noted.append(name)
+        step(name)
+
+    keeper.step = note  # type: ignore[method-assign]
+
+
 def play_beside_lows(scenario: Callable[[World], Awaitable[None]], api: Api | None = None) -> None:
     """The scenario in a world of four low pods whose evictions do not end by themselves."""
 

@@ -1,6 +1,6 @@
 """Whose turn it is in the planner: many plans that go on keep nobody waiting for a plan of his own."""
 
-from tests.controller.preempt.planner_world import Api, Process, World
+from tests.controller.preempt.planner_world import Api, Process, World, note_steps
 from tests.controller.virtual_time import run_virtually
 from vgpu.core.preempt.plan import key_of
 
@@ -19,13 +19,7 @@ async def many_plans(world: World) -> tuple[Process, list[str]]:
     await world.until(lambda: len(world.api.evictions) == PLANS, "all victims to be asked")
     await world.pass_time(5)
     turns: list[str] = []
-    keeper, step = process.preemption.planner.keeper, process.preemption.planner.keeper.step
-
-    def noted(name: str) -> None:
-        turns.append(name)
-        step(name)
-
-    keeper.step = noted  # type: ignore[method-assign]
+    note_steps(process, turns)
     process.meanwhile = lambda _: turns.append(DECIDED)
     return process, turns
 

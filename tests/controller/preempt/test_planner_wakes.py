@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from tests.controller.preempt.planner_world import Api, Process, World, whole
+from tests.controller.preempt.planner_world import Api, Process, World, note_steps, whole
 from tests.controller.virtual_time import run_virtually
 from vgpu.core.preempt.facts import QueueFact
 from vgpu.core.preempt.plan import key_of
@@ -35,13 +35,7 @@ async def plan_on_each_node(world: World) -> tuple[Process, list[str]]:
     await world.until(lambda: len(world.api.evictions) == NODES * CARDS, "all victims to be asked")
     await world.pass_time(5)
     steps: list[str] = []
-    keeper, step = process.preemption.planner.keeper, process.preemption.planner.keeper.step
-
-    def noted(name: str) -> None:
-        steps.append(name)
-        step(name)
-
-    keeper.step = noted  # type: ignore[method-assign]
+    note_steps(process, steps)
     return process, steps
 
 
