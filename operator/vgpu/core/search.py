@@ -53,28 +53,32 @@ class _Slot:
 
     def with_own(self, phase: int) -> Load:
         """Everything on the card now, with the pod's containers of this phase."""
-        now, own = self.bases.now, self.own[phase]
-        if own is EMPTY:
-            return now
-        return Load(
-            now.slots + own.slots,
-            now.memory_mib + own.memory_mib,
-            now.cores + own.cores,
-            now.exclusive or own.exclusive,
-        )
+        return _plus(self.bases.now, self.own[phase])
 
     def fullest(self, phase: int) -> Load:
         """The same as it is now or with all that is held for others, whichever is more: cards that will be full
         are filled first, or the rest is left in pieces where pods of several cards find no room."""
-        load, later, own = self.with_own(phase), self.bases.later, self.own[phase]
-        if later is None:
-            return load
+        now = self.with_own(phase)
+        if self.bases.later is None:
+            return now
+        later = _plus(self.bases.later, self.own[phase])
         return Load(
-            max(load.slots, later.slots + own.slots),
-            max(load.memory_mib, later.memory_mib + own.memory_mib),
-            max(load.cores, later.cores + own.cores),
-            load.exclusive or later.exclusive,
+            max(now.slots, later.slots),
+            max(now.memory_mib, later.memory_mib),
+            max(now.cores, later.cores),
+            now.exclusive or later.exclusive,
         )
+
+
+def _plus(load: Load, own: Load) -> Load:
+    if own is EMPTY:
+        return load
+    return Load(
+        load.slots + own.slots,
+        load.memory_mib + own.memory_mib,
+        load.cores + own.cores,
+        load.exclusive or own.exclusive,
+    )
 
 
 def search_cards(view: NodeView, request: PodRequest, owner_uid: str, policies: Policies) -> Found | NotFound:
