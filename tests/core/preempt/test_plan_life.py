@@ -93,6 +93,23 @@ def test_s13_a_node_that_closes_while_victims_leave_keeps_the_plan() -> None:
     assert cluster.pods["h"].node == "n1"
 
 
+@pytest.mark.parametrize("asked", [True, False], ids=["victims leave", "nobody was asked"])
+def test_s13_a_node_that_is_deleted_ends_the_plan_at_once(asked: bool) -> None:
+    """It does not open again, so the owner need not wait for the hold to expire."""
+    cluster = PlanCluster()
+    victims = full_of_whole(cluster)
+    cluster.wait("h", WHOLE)
+    plan = cluster.plan("h", victims[:1])
+    if asked:
+        cluster.step(plan)
+    cluster.ledger.drop_node("n1", cluster.nodes["n1"].uid)
+    cluster.step(plan)
+    assert cluster.evictions == (victims[:1] if asked else [])
+    assert end_of(cluster, plan) is PlanEnd.NODE_CLOSED
+    assert cluster.ends[key_of(plan)].replan
+    assert cluster.ends[key_of(plan)].avoid_nodes == frozenset()  # one that comes again by this name is another
+
+
 def test_s25_a_card_that_falls_ill_ends_the_plan_before_anyone_goes() -> None:
     cluster = PlanCluster(cards=1)
     victims = full_of_whole(cluster)

@@ -87,6 +87,15 @@ def _other_filters(state: Situation) -> End | None:
     return End(PlanEnd.LOST_OTHER, text, replan=True, avoid_nodes=frozenset(nodes))
 
 
+def _node_gone(state: Situation) -> End | None:
+    """Whoever was asked to go there has gone with it: there is nothing to wait for until holdTimeout."""
+    gone = state.gone_nodes
+    if not gone:
+        return None
+    text = f"there is no Node {', '.join(sorted(gone))} any more, and its cards went with it"
+    return End(PlanEnd.NODE_CLOSED, text, replan=True)
+
+
 def _node_closed(state: Situation) -> End | None:
     closed = state.closed_nodes
     if not closed or state.begun:
@@ -212,6 +221,7 @@ ENDINGS: tuple[Callable[[Situation], End | None], ...] = (
     _taken_over,
     _room_elsewhere,
     _other_filters,
+    _node_gone,
     _node_closed,
     _cards_lost,
     _victim_changed,

@@ -70,6 +70,12 @@ class Situation:
         return frozenset(node for node, view in views.items() if view is None or view.closed is not None)
 
     @property
+    def gone_nodes(self) -> frozenset[str]:
+        """Those of the closed ones whose Node does not exist: nobody knows of one that would open again."""
+        views = {node: self.world.views.get(node) for node in self.closed_nodes}
+        return frozenset(node for node, view in views.items() if view is None or view.node is None)
+
+    @property
     def cards_free(self) -> bool:
         """True when all that is still held is free now, on nodes that take pods."""
         if self.needed is None or self.needed or self.closed_nodes:
