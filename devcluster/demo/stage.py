@@ -109,13 +109,20 @@ class Stage:
         """Progress of a step that may take more than two seconds."""
         return Progress(what, self._console.file)
 
-    def wait(self, condition: Callable[[], bool], what: str, timeout_seconds: float = 90) -> None:
-        """Wait for a condition. Raises StartFailed naming what was waited for."""
+    def wait(
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        timeout_seconds: float = 90,
+        instead: Callable[[], str] = lambda: "",
+    ) -> None:
+        """Wait for a condition. Raises StartFailed naming what was waited for, and what was seen `instead`."""
         started = time.monotonic()
         with self.working(f"waiting for {what}"):
             while not condition():
                 if time.monotonic() - started > timeout_seconds:
-                    raise StartFailed(f"waited {timeout_seconds:.0f} s in vain for {what}")
+                    seen = instead()
+                    raise StartFailed(f"waited {timeout_seconds:.0f} s in vain for {what}{seen and ': ' + seen}")
                 time.sleep(POLL_SECONDS)
 
     def stopped(self, problem: str) -> None:

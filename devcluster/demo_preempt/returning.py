@@ -10,8 +10,8 @@ from devcluster.demo_preempt.scene import Play
 from devcluster.demo_preempt.workload import BURST, CHAT, RUNNING, VISITOR
 
 DESERVED_CARDS = 40
-SHARE_GROUP = 4
-"""Pods of the first workload that share their cards."""
+SHARE_GROUP, GROUP_CARDS = 4, 8
+"""Pods of the first workload that share their cards, and how many those are."""
 
 
 def show_burst(play: Play, stage: Stage) -> None:
@@ -32,7 +32,7 @@ def show_burst(play: Play, stage: Stage) -> None:
         play.let_go(_lingering(play))
         return len(play.running(BURST)) == BURST.count
 
-    stage.wait(all_run, f"{BURST.count} pods of {BURST.name} to run", 120)
+    stage.wait(all_run, f"{BURST.count} pods of {BURST.name} to run", 120, instead=lambda: play.absent([BURST]))
     evicted = play.evicted(since)
     kinds = Counter(name.partition("-")[0] for name in evicted)
     stage.say(f"{leader} was killed after {before} evictions; {play.leader.name} leads now. Evicted in all:")
@@ -46,10 +46,12 @@ def show_burst(play: Play, stage: Stage) -> None:
     )
     groups = ceil(kinds[RUNNING[0].name] / SHARE_GROUP)
     alone = len(evicted) - kinds[RUNNING[0].name]
+    freed = alone + groups * GROUP_CARDS
     stage.claim(
-        "nobody was evicted twice, and no more than one pod or share-group for each card that was needed",
-        f"{len(evicted)} evictions of {len(set(evicted))} pods: {alone} alone, {groups} groups of sharers",
-        len(evicted) == len(set(evicted)) and alone + groups <= BURST.count,
+        "nobody was evicted twice, and no more cards were cleared than were needed",
+        f"{len(evicted)} evictions of {len(set(evicted))} pods: {alone} alone on a card, {groups} groups of "
+        f"{SHARE_GROUP} that shared {GROUP_CARDS}; {freed} cards cleared for {BURST.count} pods",
+        len(evicted) == len(set(evicted)) and freed <= BURST.count,
     )
     kept = sum(len(held_cards(pod)) for work in RUNNING[1:] for pod in play.running(work).values())
     bare = len(play.running(RUNNING[-1]))
@@ -80,7 +82,7 @@ def show_return(play: Play, stage: Stage) -> None:
         play.let_go(_lingering(play))
         return all(len(play.running(work)) == work.count for work in RUNNING)
 
-    stage.wait(all_back, "everybody to be back")
+    stage.wait(all_back, "everybody to be back", instead=lambda: play.absent(RUNNING))
     seconds = time.monotonic() - started
     rows = [(w.name, str(missing[w.name]), str(len(play.running(w))), str(w.count)) for w in RUNNING]
     stage.table(("WORKLOAD", "HAD TO GO", "RUNS NOW", "WANTED"), rows)

@@ -72,6 +72,20 @@ class Play:
         """Those that run and are not on their way out, by name."""
         return {pod["metadata"]["name"]: pod for pod in self.pods(work) if runs(pod)}
 
+    def absent(self, works: Iterable[Work]) -> str:
+        """Who of them does not run, and what the operator last said of it: for a story that cannot go on."""
+        found = []
+        for work in works:
+            for pod in self.pods(work):
+                if not runs(pod):
+                    name = pod["metadata"]["name"]
+                    said = sorted(self.events_about(name), key=lambda event: str(event.get("lastTimestamp")))
+                    words = "; ".join(f"{event['reason']}: {event['message']}" for event in said[-2:])
+                    found.append(f"{name} is {pod['status'].get('phase')} ({words or 'no event'})")
+            lacking = work.count - len(self.pods(work))
+            found += [f"{lacking} pods of {work.name} were not created"] if lacking > 0 else []
+        return "; ".join(found)
+
     def uids(self, works: Iterable[Work]) -> set[str]:
         """uids of the pods that run."""
         return {pod["metadata"]["uid"] for work in works for pod in self.running(work).values()}

@@ -56,7 +56,7 @@ def show_hole(play: Play, stage: Stage, evicted: Sequence[str]) -> None:
     """A pod that would fit into the half-made hole waits; the newcomer gets the very cards that were planned."""
     stage.chapter(
         "The hole is held",
-        f"One victim ends: 25 % of 4 cards are free. A {VISITOR.name} that wants {VISITOR.asks} would fit there.",
+        f"One victim ends: 25 % of 8 cards are free. A {VISITOR.name} that wants {VISITOR.asks} would fit there.",
     )
     [plan] = play.plans()
     planned = {held["card"] for held in plan["spec"]["reservations"]}

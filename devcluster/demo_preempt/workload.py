@@ -17,7 +17,8 @@ QUEUES: Mapping[str, Mapping[str, Any]] = {
     SERVING: {"deserved": {"cards": "100"}, "priority": 10},
     GUESTS: {"preemption": {"withinQueue": "Never", "reclaimAcrossQueues": "Never"}},
 }
-SHARED_NODES = ("volcano-0000", "volcano-0001")
+SHARED_NODES = ("volcano-0000", "volcano-0001", "volcano-0002")
+"""Whoever shares here shares every card of the node: cards that come free one by one leave no pieces on too few."""
 Json = dict[str, Any]
 
 
@@ -31,7 +32,7 @@ def shares(cards: int, percent: int) -> dict[str, str]:
 class Work:
     """Equal pods of one team. `bare`: without a controller. `lingers`: evicted pods take their time to end.
     `shared`: on the nodes that are kept for sharers, on others, or (None) anywhere: whole cards that come back
-    first would take single cards of sharers who need four of a node."""
+    first would take single cards of sharers who need all of a node."""
 
     name: str
     count: int
@@ -79,13 +80,13 @@ class Work:
 
 WHOLE = {names.VOLCANO_NUMBER: "1"}
 RUNNING = (
-    Work("sweep", 16, RESEARCH, "whenever", shares(4, 25), "25 % of 4 cards", lingers=True, shared=True),
+    Work("sweep", 12, RESEARCH, "whenever", shares(8, 25), "25 % of 8 cards", lingers=True, shared=True),
     Work("tune", 8, RESEARCH, "normal", {names.VOLCANO_NUMBER: "2"}, "2 whole cards"),
-    Work("train", 64, RESEARCH, "normal", WHOLE, "1 whole card", shared=False),
+    Work("train", 56, RESEARCH, "normal", WHOLE, "1 whole card", shared=False),
     Work("batch", 14, RESEARCH, "normal", {names.HAMI_NUMBER: "4"}, "4 whole cards (HAMI)"),
     Work("notebook", 2, RESEARCH, "whenever", {names.HAMI_NUMBER: "4"}, "4 whole cards (HAMI)", bare=True),
 )
 """In the order in which they come: shares first, so that whole cards find cards that are empty."""
-CHAT = Work("chat", 1, SERVING, "urgent", shares(4, 60), "60 % of 4 cards", bare=True)
+CHAT = Work("chat", 1, SERVING, "urgent", shares(8, 60), "60 % of 8 cards", bare=True)
 VISITOR = Work("visitor", 1, GUESTS, "urgent", shares(1, 20), "20 % of 1 card", bare=True)
 BURST = Work("serve", 24, SERVING, "urgent", WHOLE, "1 whole card")
