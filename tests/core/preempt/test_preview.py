@@ -10,7 +10,7 @@ from tests.core.preempt.test_decision import QUARTERS, SIXTY, TWO_QUEUES, WHOLE,
 from vgpu.core.placement import Placement
 from vgpu.core.preempt.decision import Plan
 from vgpu.core.preempt.decision_world import NOTHING_LEARNT, Avoid
-from vgpu.core.preempt.facts import Amounts, QueueFact
+from vgpu.core.preempt.facts import Amounts, Gang, Limits, QueueFact
 from vgpu.core.preempt.guest import with_guest
 from vgpu.core.preempt.preview import Outcome, Preview, pods_before, preview
 from vgpu.core.preempt.protection import No, Right
@@ -181,6 +181,19 @@ def test_those_who_are_served_before_are_counted() -> None:
     made.ask("later", SIXTY, queue="high", priority=50)
     world = made.world()
     assert pods_before(world, world.workloads["h"]) == 0
+    assert pods_before(world, world.workloads["later"]) == 1
+
+
+def test_those_who_could_not_start_whatever_others_gave_are_not_served_before() -> None:
+    card = Limits(cards_thousandths=1000)
+    made = make(queues={**TWO_QUEUES, "full": QueueFact("full", deserved=card, capability=card)})
+    made.low("runs", WHOLE, queue="full", priority=100)
+    made.ask("capped", WHOLE, queue="full")
+    made.ask("nowhere", SIXTY, queue="low", nowhere_why="its labels do not match the node selector")
+    made.ask("member", SIXTY, queue="low", gang=Gang("team/g", 2))
+    made.ask("able", SIXTY, queue="low")
+    made.ask("later", SIXTY, queue="low", priority=50)
+    world = made.world()
     assert pods_before(world, world.workloads["later"]) == 1
 
 

@@ -30,23 +30,35 @@ class _Element:
 
 def entitled_uids(queues: Mapping[str, QueueFact], workloads: Iterable[Workload]) -> frozenset[str]:
     """Uids of the workloads that their queues are entitled to. A queue that does not exist entitles nobody."""
-    by_queue: defaultdict[str, list[Workload]] = defaultdict(list)
-    for workload in workloads:
-        by_queue[workload.queue].append(workload)
-    marked: set[str] = set()
-    for name, members in by_queue.items():
-        if name in queues:
-            marked |= entitled_in(queues[name], members)
-    return frozenset(marked)
+    by_queue = _by_queue(queues, workloads)
+    return frozenset(uid for name, members in by_queue.items() for uid in entitled_in(queues[name], members))
 
 
 def entitled_in(queue: QueueFact, members: Iterable[Workload]) -> frozenset[str]:
     """The same for the workloads of one queue."""
+    return frozenset(_walk(queue.deserved, _elements(_with_a_claim(queue, members))))
+
+
+def could_start(queues: Mapping[str, QueueFact], workloads: Iterable[Workload]) -> list[Workload]:
+    """Those of the waiting ones who could start if others gave them room."""
+    by_queue = _by_queue(queues, workloads)
+    elements = (_elements(_with_a_claim(queues[name], members)) for name, members in by_queue.items())
+    able = {uid for of_queue in elements for element in of_queue for uid in element.uids}
+    return [one for members in by_queue.values() for one in members if one.uid in able and not one.running]
+
+
+def _by_queue(queues: Mapping[str, QueueFact], workloads: Iterable[Workload]) -> dict[str, list[Workload]]:
+    found: defaultdict[str, list[Workload]] = defaultdict(list)
+    for workload in workloads:
+        if workload.queue in queues:
+            found[workload.queue].append(workload)
+    return found
+
+
+def _with_a_claim(queue: QueueFact, members: Iterable[Workload]) -> list[Workload]:
     counted = [member for member in members if counts(member, queue)]
     held = held_back(queue, counted)
-    if held:
-        counted = [member for member in counted if member.uid not in held]
-    return frozenset(_walk(queue.deserved, _elements(counted)))
+    return [member for member in counted if member.uid not in held] if held else counted
 
 
 def counts(workload: Workload, queue: QueueFact) -> bool:

@@ -16,6 +16,7 @@ from vgpu.core.preempt.cost import Cost
 from vgpu.core.preempt.decision import Plan, choose
 from vgpu.core.preempt.decision_world import NOTHING_LEARNT, Avoid, DecisionWorld
 from vgpu.core.preempt.eligible import may_evict, queues_take
+from vgpu.core.preempt.entitlement import could_start
 from vgpu.core.preempt.facts import NOTHING, Amounts, QueueFact, Workload
 from vgpu.core.preempt.obstacles import Obstacle, nearest_nodes, room_now
 from vgpu.core.preempt.pool import Pool, pool_for
@@ -116,11 +117,14 @@ def preview(
 
 
 def pods_before(world: DecisionWorld, pod: Workload) -> int:
-    """How many other pods that wait for cards are served before this one (by rank, queue, class and age)."""
-    everyone = world.workloads.values()
-    service = Service(world.standing.queues, world.standing.entitled, {one.priority for one in everyone})
+    """How many other pods that wait for cards are served before this one (by rank, queue, class and age).
+
+    Whoever could not start whatever others gave is not served, so it is not counted.
+    """
+    everyone, queues = world.workloads.values(), world.standing.queues
+    service = Service(queues, world.standing.entitled, {one.priority for one in everyone})
     held = {uid for hold, _ in (*world.plans, *world.claims) for uid in hold.uids}
-    waiting = (one for one in everyone if not one.running and one.active and one.request and one.uid not in held)
+    waiting = (one for one in could_start(queues, everyone) if one.request and one.uid not in held)
     mine = service.key(pod)
     return sum(service.key(one) < mine and not _same_gang(one, pod) for one in waiting)
 
