@@ -240,9 +240,29 @@ async def test_a_failed_write_gives_the_cards_back_after_the_time_out() -> None:
         it.ledger.put_pod(pending("new"))
         await it.settle()
         it.nominator.start_over()
-        for _ in range(5):
+        held = []
+        for _ in range(60):
+            it.consumer.drain()
+            await asyncio.sleep(0.005)
+            held.append(it.ledger.nomination("uid-new") is not None)
+        assert True in held
+        assert False in held[held.index(True) :]
+
+
+async def test_a_pod_is_sent_once_the_api_server_takes_writes_again() -> None:
+    async with bench("node-a", nomination_seconds=0.02) as it:
+        it.ledger.put_pod(bound("old", "node-a", memory_mib=CARD_MIB))
+        it.ledger.put_pod(pending("new"))
+        await it.settle()
+        assert it.ask("new", "node-a") == []
+        it.sink.down = True
+        it.ledger.drop_pod("uid-old")
+        for _ in range(10):
             await it.settle()
-        assert it.ledger.nomination("uid-new") is None
+        it.sink.down = False
+        for _ in range(10):
+            await it.settle()
+        assert it.sink.written == [("new", "node-a")]
 
 
 async def test_freed_nodes_beyond_the_first_barred_ones_are_looked_at_too() -> None:

@@ -47,7 +47,7 @@ LONGEST_SETTLES = 5
 FREED = ""
 """The key, beside pods' uids, of what was freed."""
 AGAIN = "again "
-"""Before the uid of an owed pod: its backoff is over."""
+"""Before the uid of a pod that is looked at again: its backoff is over, or it could not be written to."""
 
 
 class Nominator:
@@ -186,7 +186,7 @@ class Nominator:
         if key != FREED:
             again = key.removeprefix(AGAIN)
             self._missed.pop(key, None)
-            chosen = self._for_missed(key) if again == key else self._for_owed(again)
+            chosen = self._for_missed(key) if again == key else self._once_more(again)
             return [chosen] if chosen is not None else []
         found = self._first.take_unsent() or self._choose_freed()
         if self._freed:
@@ -216,10 +216,9 @@ class Nominator:
             return None
         return self._room.best_of_all(pod, but_not=self._tries.nodes(uid))
 
-    def _for_owed(self, uid: str) -> Nomination | None:
-        """An owed pod whose backoff is over, wherever it was sent before."""
-        absent = (pod for pod in self._offers.absent() if pod.uid == uid)
-        pod = self._ledger.pod(uid) or next(absent, None)
+    def _once_more(self, uid: str) -> Nomination | None:
+        """A pod that is looked at again, wherever it was sent before."""
+        pod = self._ledger.pod(uid) or next((pod for pod in self._offers.absent() if pod.uid == uid), None)
         if pod is None or not self._waits(pod) or self._ledger.nomination(uid):
             return None
         return self._room.best_of_all(pod)
@@ -244,9 +243,11 @@ class Nominator:
     def _rest(self, uid: str) -> None:
         """An owed pod did not come."""
         self._tries.forget(uid)
-        after = self._offers.failed(uid)
-        if after is not None:
-            self._due.add(AGAIN + uid, asyncio.get_running_loop().time() + after)
+        if (after := self._offers.failed(uid)) is not None:
+            self._look_again(uid, after)
+
+    def _look_again(self, uid: str, in_seconds: float) -> None:
+        self._due.add(AGAIN + uid, asyncio.get_running_loop().time() + in_seconds)
 
     async def _send(self, chosen: Nomination) -> None:
         """Check once more, hold the cards, then write."""
@@ -267,7 +268,9 @@ class Nominator:
         try:
             await when_open(lambda: self._sink.nominate(key, chosen.node, wake_count()))
         except (ApiRefused, ApiUnavailable, OutcomeUnknown, NotLeading) as error:
-            # What is held ends by its time-out, and that wakes whoever still waits.
+            # What is held ends by its time-out, and that wakes whoever still waits. This one was not told of it.
+            if not isinstance(error, ApiRefused):
+                self._look_again(pod.uid, 2 * self._settings.nomination_seconds)
             LOG.info("nomination failed pod=%s/%s node=%s: %s", pod.namespace, pod.name, placement.node, error)
             return
         LOG.info("nominated pod=%s/%s node=%s direct=%s", pod.namespace, pod.name, placement.node, chosen.direct)
