@@ -18,7 +18,7 @@ QUEUES: Mapping[str, Mapping[str, Any]] = {
     GUESTS: {"preemption": {"withinQueue": "Never", "reclaimAcrossQueues": "Never"}},
 }
 SHARED_NODES = ("volcano-0000", "volcano-0001", "volcano-0002")
-"""Whoever shares here shares every card of the node: cards that come free one by one leave no pieces on too few."""
+"""Whoever shares here shares every card of a node: cards that come free singly leave no pieces on too few."""
 Json = dict[str, Any]
 
 
