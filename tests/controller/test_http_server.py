@@ -30,11 +30,13 @@ def event_loop_policy() -> uvloop.EventLoopPolicy:
 async def served(limits: Limits, tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpServer]:
     async def answer(request: web.Request) -> web.Response:
         await asyncio.sleep(float(request.query.get("seconds", "0")))
+        await request.read()
         return web.Response(text="ok")
 
     assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
     app = web.Application()
     app.router.add_get("/", answer)
+    app.router.add_post("/", answer)
     server = await serve(app, ("127.0.0.1", 0), tls, limits)
     try:
         yield server
@@ -111,6 +113,14 @@ async def test_a_connection_that_was_answered_is_closed_when_it_asks_no_more(the
 async def test_an_answer_that_takes_longer_than_an_idle_connection_may_is_given() -> None:
     async with served(LIMITS) as server:
         assert await fetch(f"http://127.0.0.1:{server.port}/?seconds=0.5") == "ok"
+
+
+async def test_a_body_that_is_not_what_its_headers_say_is_its_senders_fault() -> None:
+    async with served(LIMITS) as server, ClientSession() as session:
+        url, headers = f"http://127.0.0.1:{server.port}/", {"Content-Encoding": "gzip"}
+        async with session.post(url, data=b"no gzip", headers=headers) as response:
+            assert response.status == 400
+            assert "body" in await response.text()
 
 
 async def test_of_too_many_the_one_that_never_asked_goes_first() -> None:

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from tests.controller.kubernetes_json import assignment_json, container_json, encode, pod_json
+from vgpu.controller.preempt.bodies import preemption_status
 from vgpu.controller.translate import Translator
 from vgpu.controller.translate.terms import go_boolean, go_duration_seconds, group_minimum, moment_seconds
 from vgpu.core.facts import PodFact, Scheduling
-from vgpu.core.preempt.facts import Gang
+from vgpu.core.preempt.facts import Debt, Gang, PlanPhase
 from vgpu.core.preempt.gang_state import GangState, why_not_alone
 from vgpu.core.terms import GroupName, GroupSource, OwnerRef, PodTerms
 from vgpu.errors import MalformedObject
@@ -110,6 +111,36 @@ def test_everything_that_a_pod_may_say_is_read() -> None:
 
 def test_an_owner_that_is_no_controller_brings_nothing_back() -> None:
     assert terms_of(ownerReferences=[{"kind": "Other", "uid": "x", "name": "y"}]).owner == OwnerRef()
+
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "job-1", "controller": True}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "n" * 254},
+        {"name": "../../secrets/all"},
+        {"name": ".."},
+        {"name": "a\x00b"},
+        {"name": ""},
+        {"uid": "u" * 129},
+        {"kind": "K" * 254},
+        {"apiVersion": f"batch/{'v' * 1020}"},
+    ],
+    ids=lambda changes: str(changes)[:30],
+)
+def test_a_controller_that_no_object_can_be_brings_nothing_back(changes: dict[str, str]) -> None:
+    assert terms_of(ownerReferences=[OWNER]).owner == OwnerRef("job-1", "Job", "train", "batch/v1")
+    assert terms_of(ownerReferences=[OWNER | changes]).owner == OwnerRef()
+
+
+def test_every_controller_that_is_taken_can_be_owed_something() -> None:
+    most = {"name": "n" * 253, "uid": "u" * 128, "kind": "K" * 253, "apiVersion": "v" * 1024}
+    owner = terms_of(ownerReferences=[OWNER | most]).owner
+    debt = Debt(owner.uid, owner.kind, "team", owner.name, "q" * 5000, pods=1, api_version=owner.api_version)
+    said = preemption_status(PlanPhase.DRAINING, debts=[debt])["debts"]
+    assert (said[0]["name"], said[0]["queue"]) == (most["name"], "q" * 1024)
 
 
 @pytest.mark.parametrize(

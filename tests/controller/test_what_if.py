@@ -318,6 +318,8 @@ async def test_a_manifest_that_is_no_pod_gets_a_clear_answer() -> None:
             ({"kind": "Pod", "metadata": {"name": "\ud800"}, "spec": {}}, "cannot be read"),
             ([1], "list"),
             ({"kind": "Job", "spec": {}}, "template"),
+            ({"kind": "\ud800", "spec": {}}, r"not \ud800"),
+            ({"kind": "J" * 9000, "spec": {}}, "JJJ ..."),
             ({"kind": "Pod"}, "metadata and spec"),
             ({"kind": "Pod", "metadata": "x", "spec": {}}, "metadata and spec"),
             ({"kind": "Pod", "spec": {"containers": 5}}, "cannot be read"),
@@ -326,6 +328,7 @@ async def test_a_manifest_that_is_no_pod_gets_a_clear_answer() -> None:
             status, text = await it.post(manifest)
             assert status == 400, manifest
             assert word in text, manifest
+            assert len(text) < 2000
 
 
 async def test_where_nothing_can_be_asked_the_answer_says_so() -> None:

@@ -17,6 +17,8 @@ from vgpu.units import MAX_COUNT
 MAX_MEMORY_MIB = 2**31 - 1
 MAX_CARDS = 64
 MAX_TEXT = 1024
+LONGEST_NAME = 253
+LONGEST_UID = 128
 LIST_MAP_BY_UUID: dict[str, Any] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uuid"]}
 
 LIST_MAP_BY_TYPE: dict[str, Any] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
@@ -28,8 +30,8 @@ Count = Annotated[int, Strict(), Field(ge=0, le=MAX_COUNT)]
 MemoryMib = Annotated[int, Strict(), Field(ge=0, le=MAX_MEMORY_MIB)]
 Flag = Annotated[bool, Strict()]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
-Name = Annotated[str, Field(min_length=1, max_length=253)]
-Uid = Annotated[str, Field(min_length=1, max_length=128)]
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+Uid = Annotated[str, Field(min_length=1, max_length=LONGEST_UID)]
 CARD_UUID = r"^[A-Za-z0-9._/-]+$"
 """NVML's `GPU-...`, `MIG-...` and the older `MIG-GPU-.../1/2`. In texts and variables that list cards, commas,
 colons and spaces part one card from the next."""

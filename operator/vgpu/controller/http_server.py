@@ -110,7 +110,8 @@ class HttpServer:
     async def count(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Middleware: a connection is not idle while it is answered."""
+        """Middleware: a connection is not idle while it is answered. A body that is not what its headers say is
+        its sender's fault."""
         connection = self._of_handler.get(request.protocol)
         if connection is None:
             return await handler(request)
@@ -118,6 +119,8 @@ class HttpServer:
         connection.busy += 1
         try:
             return await handler(request)
+        except web.RequestPayloadError as error:
+            return web.Response(status=400, text=f"the body cannot be read: {error}\n")
         finally:
             connection.busy -= 1
             connection.since = asyncio.get_running_loop().time()

@@ -17,6 +17,8 @@ from vgpu.report.sections import plain_text
 from vgpu.report.what_if import what_if_sections
 
 LONGEST_COUNT = 9
+LONGEST_WRONG = 1000
+"""Characters of what is said about a wrong question."""
 MOST_WAITING = 8
 OUTPUTS = ("json", "text")
 ASK = "say which pod: /what-if?pod=NAMESPACE/NAME, or POST the manifest of one as JSON"
@@ -84,4 +86,7 @@ def wants_text(request: web.Request) -> bool:
 
 
 def _wrong(question: WrongQuestion) -> web.Response:
-    return web.Response(status=question.status, text=f"{question.message}\n")
+    """A message may repeat what was sent, which need not be text that can be written."""
+    rest = " ..." if len(question.message) > LONGEST_WRONG else ""
+    body = f"{question.message[:LONGEST_WRONG]}{rest}\n".encode(errors="backslashreplace")
+    return web.Response(status=question.status, body=body, content_type="text/plain", charset="utf-8")

@@ -58,6 +58,11 @@ def test_only_kinds_that_we_know_by_their_group_are_read() -> None:
     assert path_of(Debt("u", "Pod", "team", "bare", api_version="v1")) is None
 
 
+def test_a_name_that_is_none_leads_nowhere_else() -> None:
+    debt = Debt("u", "Job", "a/b", "../x?watch=1\x00\r\n", api_version="batch/v1")
+    assert path_of(debt) == "/apis/batch/v1/namespaces/a%2Fb/jobs/..%2Fx%3Fwatch%3D1%00%0D%0A"
+
+
 @pytest.mark.parametrize(
     ("failure", "want"),
     [

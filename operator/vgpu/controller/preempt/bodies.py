@@ -184,7 +184,7 @@ def _debt(debt: Debt) -> DebtModel:
         kind=debt.kind,
         namespace=debt.namespace,
         name=debt.name,
-        queue=debt.queue,
+        queue=debt.queue[:MAX_TEXT],  # a pod may name any; those that exist are short
         rank=debt.rank,
         pods=debt.pods,
         lost_seconds=debt.lost_seconds,

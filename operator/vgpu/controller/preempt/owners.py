@@ -7,6 +7,7 @@ not listed here are not read. May not live here: when to ask.
 import logging
 from dataclasses import dataclass
 from typing import Protocol
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -61,9 +62,10 @@ JOB_OVER = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 
 
 def path_of(debt: Debt) -> str | None:
-    """Where its owner is read; None for a kind that we cannot read: then only its pods tell."""
+    """Where its owner is read; None for a kind that we cannot read: then only its pods tell. A status may be older
+    than this process, and a name in it any text."""
     path = _PATHS.get((debt.api_version, debt.kind))
-    return None if path is None else path.format(debt.namespace, debt.name)
+    return None if path is None else path.format(quote(debt.namespace, safe=""), quote(debt.name, safe=""))
 
 
 def wanted_by(raw: bytes, debt: Debt) -> Wanted:

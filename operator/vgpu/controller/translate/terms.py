@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from vgpu import names
+from vgpu.api.model import LONGEST_NAME, LONGEST_UID, MAX_TEXT
 from vgpu.controller.translate.partial import Metadata, OwnerReference, PodSpec, PodStatus
 from vgpu.core.terms import GroupName, GroupSource, OwnerRef, PodTerms
 from vgpu.errors import MalformedObject
@@ -25,6 +26,7 @@ _LONGEST_TEXT = 64
 _LONGEST_SECONDS = 2**62 // 10**9
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
 _MOST_MEMBERS = 100_000
+_IN_NO_NAME = re.compile(r"[/%\x00-\x20\x7f]")
 _KEYS = frozenset(
     {
         names.POLICY_GANG_MIN,
@@ -159,8 +161,17 @@ def _shared(labels: frozenset[tuple[str, str]]) -> frozenset[tuple[str, str]]:
 def _owner(owners: Iterable[OwnerReference]) -> OwnerRef:
     for owner in owners:
         if owner.controller:
-            return OwnerRef(owner.uid, owner.kind, owner.name, owner.api_version)
+            known = OwnerRef(owner.uid, owner.kind, owner.name, owner.api_version)
+            return known if _may_exist(known) else OwnerRef()
     return OwnerRef()
+
+
+def _may_exist(owner: OwnerRef) -> bool:
+    """Who makes a pod writes its references, and the API server takes any text in them. What no object can be
+    called brings nothing back, and is nothing that a plan's debts could say or that can be read."""
+    named = owner.name not in (".", "..") and _IN_NO_NAME.search(owner.name) is None
+    sizes = ((owner.uid, LONGEST_UID), (owner.kind, LONGEST_NAME), (owner.name, LONGEST_NAME))
+    return named and all(0 < len(text) <= most for text, most in sizes) and len(owner.api_version) <= MAX_TEXT
 
 
 def _api_moment(text: str | None) -> int | None:
