@@ -2,9 +2,14 @@
 
 from dataclasses import replace
 
-from tests.controller.preempt.planner_world import Api, World, now, play_beside_lows, whole
+import pytest
+
+from tests.controller.preempt.planner_world import Api, World, now, percent, play_beside_lows, whole
+from vgpu.core.placement import Policies, place
 from vgpu.core.preempt.facts import QueueFact
 from vgpu.core.preempt.preview import Outcome, preview
+from vgpu.core.reasons import Refusal
+from vgpu.core.request import PodRequest
 from vgpu.core.terms import PodTerms
 
 GRACE_SECONDS = 600
@@ -156,5 +161,106 @@ def test_who_was_promised_it_and_goes_leaves_it_to_the_next() -> None:
         del world.api.pods["uid-h0"]
         await world.pass_time(5)
         assert refusal("uid-h1") is None
+
+    play_beside_lows(scenario)
+
+
+@pytest.mark.parametrize(
+    ("gone_first", "request_of_high"),
+    [
+        pytest.param("", whole(2), id="two leave"),
+        pytest.param("l0", whole(2), id="one has left and one leaves"),
+        pytest.param("", percent(60, 2), id="shares"),
+    ],
+)
+def test_room_that_comes_in_pieces_is_held_and_nobody_goes(gone_first: str, request_of_high: PodRequest) -> None:
+    """Else those of lower rank take the pieces, and somebody has to go for what was about to be free."""
+
+    async def scenario(world: World) -> None:
+        process = await world.begin()
+        for name in {"l0", "l1"} - {gone_first}:
+            deleted(world, name)
+        if gone_first:
+            del world.api.pods[f"uid-{gone_first}"]
+        await world.pass_time(1)
+        world.high("h0", request_of_high)
+        await world.pass_time(2)
+        [plan] = world.api.of_owner("uid-h0")
+        assert plan.victims == ()
+        world.pod("low")
+        world.api.pods.pop("uid-l0", None)
+        await world.pass_time(2)
+        view, low = process.ledger.view("n1"), world.api.pods["uid-low"]
+        assert view is not None
+        assert low.request is not None
+        assert isinstance(place(view, low.request, low.uid, Policies()), Refusal)
+        del world.api.pods["uid-l1"]
+        await world.until(lambda: world.bound("uid-h0"), "it to start")
+        assert not world.api.evictions
+
+    play_beside_lows(scenario)
+
+
+@pytest.mark.parametrize(
+    ("leaving", "asked", "held"),
+    [
+        pytest.param(["half0"], 50, False, id="what one gives is enough"),
+        pytest.param(["half0"], 60, True, id="more than one gives, beside what is free"),
+        pytest.param(["half0", "part1"], 60, True, id="of two"),
+    ],
+)
+def test_shares_of_one_card_come_in_pieces_too(leaving: list[str], asked: int, held: bool) -> None:
+    async def scenario(world: World) -> None:
+        process = await world.begin()
+        for number in range(1, 4):
+            world.api.pods[f"uid-l{number}"] = replace(world.api.pods[f"uid-l{number}"], priority=100)
+        del world.api.pods["uid-l0"]
+        process.hear()
+        world.low("half0", percent(50), priority=100)
+        process.hear()
+        world.low("part1", percent(20), priority=100)
+        process.hear()
+        for name in leaving:
+            deleted(world, name)
+        world.high("h0", percent(asked))
+        await world.pass_time(2)
+        assert [plan.victims for plan in world.api.of_owner("uid-h0")] == [()] * held
+        assert not world.api.evictions
+
+    play_beside_lows(scenario)
+
+
+def test_room_in_pieces_of_which_one_never_comes_is_held_no_longer_than_it_hangs() -> None:
+    async def scenario(world: World) -> None:
+        await world.begin()
+        for name in ("l0", "l1"):
+            deleted(world, name, grace_seconds=5)
+        world.high("h0", whole(2))
+        await world.pass_time(3)
+        del world.api.pods["uid-l0"]
+        await world.pass_time(60)
+        assert not world.api.evictions
+        await world.pass_time(4)
+        assert len(world.api.evictions) == 1
+        assert world.api.evictions[0] not in ("uid-l0", "uid-l1")
+
+    play_beside_lows(scenario)
+
+
+def test_room_in_pieces_is_held_as_long_as_somebody_has_time_to_leave_it() -> None:
+    """The hold's own time begins when all who leave are gone."""
+
+    async def scenario(world: World) -> None:
+        await world.begin()
+        for name in ("l0", "l1"):
+            deleted(world, name, grace_seconds=400)
+        world.high("h0", whole(2))
+        await world.pass_time(3)
+        [plan] = world.api.of_owner("uid-h0")
+        await world.pass_time(390)
+        assert [one.uid for one in world.api.of_owner("uid-h0")] == [plan.uid]
+        del world.api.pods["uid-l0"], world.api.pods["uid-l1"]
+        await world.until(lambda: world.bound("uid-h0"), "it to start")
+        assert world.api.made == 1
 
     play_beside_lows(scenario)

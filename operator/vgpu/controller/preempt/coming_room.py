@@ -14,7 +14,7 @@ from vgpu.core.preempt.claims import Claims
 from vgpu.core.preempt.decision import Plan
 from vgpu.core.preempt.decision_world import DecisionWorld
 from vgpu.core.preempt.facts import QueueFact
-from vgpu.core.preempt.hanging import hanging, next_to_hang
+from vgpu.core.preempt.hanging import grace_ends, hanging, next_to_hang
 from vgpu.core.preempt.roster import Roster
 
 UNKNOWN_QUEUE = QueueFact("")
@@ -76,9 +76,7 @@ class ComingRoom:
         return self._leaving[1]
 
     def _grace_ends(self, uids: Iterable[str]) -> Mapping[str, int]:
-        pods = ((uid, self._ledger.pod(uid)) for uid in uids)
-        terms = {uid: pod.terms for uid, pod in pods if pod is not None and pod.terms is not None}
-        return {uid: one.deletion_seconds for uid, one in terms.items() if one.deletion_seconds is not None}
+        return grace_ends(map(self._ledger.pod, uids))
 
     def _timeout(self, uids: Iterable[str]) -> int:
         workloads, queues = self._roster.workloads, self._roster.queues

@@ -19,6 +19,7 @@ from vgpu.core.preempt.eligible import Standing, may_evict, may_preempt, rights_
 from vgpu.core.preempt.facts import NOTHING, Amounts, OwnerKind, PlanFact, QueueFact, Victim, Workload
 from vgpu.core.preempt.feasible import obstacle_after
 from vgpu.core.preempt.gang_seats import GangNow
+from vgpu.core.preempt.hanging import grace_ends
 from vgpu.core.preempt.needed import UNBOUND
 from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanLimits, PlanWorld, QueueRoom, VictimState, key_of
 from vgpu.core.preempt.protection import No
@@ -60,11 +61,12 @@ class PlanWorlds:
         parts = self._parts
         seats, barred = PlanSeats(plan), dict[tuple[str, Amounts], bool]()
         owners = {uid: self._owner(seats, uid, barred) for uid in owner_uids(plan)}
-        nodes = seats.nodes
+        views = {node: view for node in sorted(seats.nodes) if (view := parts.ledger.view(node)) is not None}
         return PlanWorld(
             owners=owners,
             victims=self._victims(plan),
-            views={node: view for node in sorted(nodes) if (view := parts.ledger.view(node)) is not None},
+            views=views,
+            leaving_until=grace_ends(parts.ledger.pod(uid) for view in views.values() for uid in _leaving(view)),
             limits=self._limits(plan),
             elsewhere=self._elsewhere(seats, owners.values()) if look_elsewhere else (),
             taken_over_by=parts.taken_over_by(key_of(plan)),

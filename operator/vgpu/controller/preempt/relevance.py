@@ -3,7 +3,7 @@
 Enters: plans, answers, the ledger as it stands. Leaves: yes or no. Nothing is changed here.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from vgpu.controller.preempt.plan_worlds import waits
 from vgpu.core.ledger import Changes, Ledger
@@ -13,6 +13,7 @@ from vgpu.core.preempt.plan import key_of
 from vgpu.core.preempt.protection import No
 from vgpu.core.preempt.reservations import PlanHold, PlanHolds
 from vgpu.core.preempt.takeover import fits
+from vgpu.core.views import Holder, Reservation
 
 
 def concerns(plan: PlanFact, changes: Changes, holds: PlanHolds) -> bool:
@@ -28,11 +29,30 @@ def concerns(plan: PlanFact, changes: Changes, holds: PlanHolds) -> bool:
 
 
 def cost_somebody(ledger: Ledger, uids: Collection[str], answer: Plan) -> bool:
-    """True when somebody goes for this room, or did: it is held by a plan, or others may have to go again."""
+    """True when somebody goes for this room, or did, or might have to: it is held by a plan."""
     left = left_for(ledger, (*uids, *answer.claimants))
     kept = {(card.node, card.reservation.uuid) for hold in left for card in hold.cards}
     on_left = any((card.node, card.reservation.uuid) in kept for card in answer.reservations)
-    return bool(answer.victims or answer.takes or on_left or waits_for_evicted(ledger, answer))
+    costs = answer.victims or answer.takes or on_left or waits_for_evicted(ledger, answer)
+    return bool(costs) or comes_in_pieces(ledger, answer)
+
+
+def comes_in_pieces(ledger: Ledger, answer: Plan) -> bool:
+    """True when this room becomes free in several steps. By turns each piece would go to whoever is content with
+    it, and somebody would have to go for these pods in the end. Room that comes at once needs no hold."""
+    leaving: list[tuple[Reservation, list[Holder]]] = []
+    for held in answer.reservations:
+        view = ledger.view(held.node)
+        card = None if view is None else view.card(held.reservation.uuid)
+        leaving.append((held.reservation, [one for one in card.holders if one.leaving] if card else []))
+    who = {one.uid for _, holders in leaving for one in holders}
+    return len(who) > 1 or (bool(who) and not all(_gives_all(held, holders) for held, holders in leaving))
+
+
+def _gives_all(held: Reservation, leaving: Sequence[Holder]) -> bool:
+    """True when nothing that is free on the card already is needed beside what these hold."""
+    memory_mib, cores = sum(one.memory_mib for one in leaving), sum(one.cores for one in leaving)
+    return any(one.exclusive for one in leaving) or (held.memory_mib <= memory_mib and held.cores <= cores)
 
 
 def left_for(ledger: Ledger, uids: Collection[str]) -> list[PlanHold]:

@@ -161,11 +161,14 @@ def _named(victims: Sequence[Victim]) -> str:
 
 
 def _stuck(state: Situation) -> End | None:
-    """A gang keeps its hold until holdTimeout: its other members' cards are free or will be."""
+    """A gang keeps its hold until holdTimeout: its other members' cards are free or will be. Where nobody went for
+    it, and none of it is bound, nothing is lost by another look."""
     stuck = state.stuck
-    if not stuck or state.gang or state.cards_free:
+    kept = state.gang and (state.plan.victims or state.owners(OwnerState.BOUND, OwnerState.BOOKED))
+    if not stuck or kept or state.cards_free:
         return None
-    text = "a victim has not ended in time; its card stays occupied until its pod is gone"
+    who = "a victim" if any(one.uid in stuck for one in state.plan.victims) else "a pod that was leaving"
+    text = f"{who} has not ended in time; its card stays occupied until its pod is gone"
     return End(PlanEnd.VICTIM_STUCK, text, replan=True, stuck=stuck)
 
 

@@ -5,7 +5,15 @@ queue that waits. Leaves: from when it hangs. The same for a plan's victims and 
 (preemption.md 4.6, T4).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from vgpu.core.facts import PodFact
+
+
+def grace_ends(pods: Iterable[PodFact | None]) -> dict[str, int]:
+    """By uid when the grace period ends of those that are on their way out."""
+    known = ((pod.uid, pod.terms.deletion_seconds) for pod in pods if pod is not None and pod.terms is not None)
+    return {uid: end for uid, end in known if end is not None}
 
 
 def hangs_from(grace_ends_seconds: int, stuck_timeout_seconds: int) -> int:

@@ -103,6 +103,7 @@ class PlanWorld:
 
     `elsewhere`: placements that every waiting pod of the owner could take at once without any eviction, () = none.
     `taken_over_by`: NS/NAME of a plan of higher rank that took its cards. `policies` choose among held cards.
+    `leaving_until`: of every pod that leaves one of these nodes its deletionTimestamp, as far as it has one.
     `gang`: the gang that the plan is for, None where it is for a pod, or nothing is left of its gang.
     `queue`: what the owner's queue lets it use, None where that does not matter.
     """
@@ -114,6 +115,7 @@ class PlanWorld:
     elsewhere: tuple[tuple[str, Placement], ...] = ()
     taken_over_by: str = ""
     policies: Policies = field(default_factory=Policies)
+    leaving_until: Mapping[str, int] = field(default_factory=dict)
     gang: GangNow | None = None
     queue: QueueRoom | None = None
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from vgpu.core.placement import Placement, place
 from vgpu.core.preempt.endings import ENDINGS, MOST_NOMINATIONS, UNITS_FIRST
 from vgpu.core.preempt.facts import OwnerKind, PlanFact, PlanPhase, Victim
-from vgpu.core.preempt.hanging import hangs_from
 from vgpu.core.preempt.needed import unsent
 from vgpu.core.preempt.plan import (
     Action,
@@ -164,11 +163,7 @@ def _wake(state: Situation) -> int | None:
     needed = [victims[v.uid] for v in state.needed or ()]
     moments = [one.retry_seconds for one in needed]
     moments += [o.fails_since + limits.stuck_timeout_seconds for o in needed if o.fails_since is not None]
-    moments += [
-        hangs_from(one.grace_ends_seconds, limits.stuck_timeout_seconds)
-        for one in state.leaving
-        if one.grace_ends_seconds is not None
-    ]
+    moments += state.hangs_from.values()
     if state.progress.drained_seconds is not None:
         moments.append(state.progress.drained_seconds + limits.hold_timeout_seconds)
     if state.progress.empty_seconds is not None:

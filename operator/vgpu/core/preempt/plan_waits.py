@@ -6,7 +6,6 @@ what the plan does about it.
 
 from collections.abc import Callable, Collection
 
-from vgpu.core.preempt.needed import still_held
 from vgpu.core.preempt.plan import OwnerState
 from vgpu.core.preempt.situation import Situation
 from vgpu.core.preempt.words import names_words
@@ -37,18 +36,7 @@ def waits_for(state: Situation, name_of: Callable[[str], str], moment_of: Callab
 
 def others_leaving(state: Situation) -> list[str]:
     """NS/NAME of pods that leave the plan's cards and are no victims of it."""
-    victims = {victim.uid for victim in state.plan.victims}
-    held = still_held(state.plan, state.world)
-    cards = {(node, one.uuid) for node, of_node in held.items() for one in of_node}
-    found = {
-        f"{holder.namespace}/{holder.name}"
-        for node, view in state.world.views.items()
-        for card in view.cards
-        if (node, card.fact.uuid) in cards
-        for holder in card.holders
-        if holder.leaving and holder.uid not in victims
-    }
-    return sorted(found)
+    return sorted({*state.others_leaving.values()})
 
 
 def held_message(where: str, leaving: Collection[str], plan: str) -> str:

@@ -40,15 +40,32 @@ class Situation:
         return [state for state in known if state.leaving and not state.gone]
 
     @property
+    def others_leaving(self) -> dict[str, str]:
+        """By uid NS/NAME of the pods that leave the cards which are still held, and are no victims."""
+        victims = {victim.uid for victim in self.plan.victims}
+        held = still_held(self.plan, self.world)
+        cards = {(node, one.uuid) for node, of_node in held.items() for one in of_node}
+        return {
+            holder.uid: f"{holder.namespace}/{holder.name}"
+            for node, view in self.world.views.items()
+            for card in view.cards
+            if (node, card.fact.uuid) in cards
+            for holder in card.holders
+            if holder.leaving and holder.uid not in victims
+        }
+
+    @property
+    def hangs_from(self) -> dict[str, int]:
+        """From when on each of those who leave is stuck: it is still there long after its grace has ended."""
+        known = self.world.leaving_until
+        ends = {uid: known[uid] for uid in self.others_leaving if uid in known}
+        ends |= {one.uid: end for one in self.leaving if (end := one.grace_ends_seconds) is not None}
+        return {uid: hangs_from(end, self.world.limits.stuck_timeout_seconds) for uid, end in ends.items()}
+
+    @property
     def stuck(self) -> frozenset[str]:
-        """Victims that are still there long after their grace has ended."""
-        limit = self.world.limits.stuck_timeout_seconds
-        return frozenset(
-            state.uid
-            for state in self.leaving
-            if state.grace_ends_seconds is not None
-            and self.now_seconds >= hangs_from(state.grace_ends_seconds, limit)
-        )
+        """Those that are stuck now."""
+        return frozenset(uid for uid, moment in self.hangs_from.items() if self.now_seconds >= moment)
 
     @property
     def half_gone(self) -> tuple[Victim, ...]:
@@ -94,7 +111,8 @@ class Situation:
         """Progress with the moments since when nothing is waited for but the owner itself, and since when a seat
         is empty."""
         known = self.progress
-        waits = bool(self.needed) or any(victim.uid not in self.stuck for victim in self.leaving)
+        leaving = {*self.hangs_from, *(victim.uid for victim in self.leaving)}
+        waits = bool(self.needed) or not leaving <= self.stuck
         drained = None if waits else self._since(known.drained_seconds)
         empty = self._since(known.empty_seconds) if self.empty.kept else None
         return replace(known, drained_seconds=drained, empty_seconds=empty)
