@@ -297,12 +297,18 @@ def test_plans_show_what_they_wait_for_now_where_the_operator_tells(server: Serv
     plans[2]["status"] = {"phase": "Closed", "waitsFor": "team/gone to end"}
     server.answers[f"/apis/{names.API_VERSION}/{names.PREEMPTION_PLURAL}"] = (200, {"items": plans})
     waits = {"team/h-1": "1 more member of the gang", "team/h-2": "team/l to be asked to go"}
-    server.answers[f"{POD_PROXY}/debts"] = (200, {"leading": True, "debts": [], "waits": waits})
+    plans[1]["spec"]["victims"] = [
+        {"uid": f"u{n}", "namespace": "team", "name": f"l{n}", "node": "n1"} for n in range(3)
+    ]
+    answer = {"leading": True, "debts": [], "waits": waits, "asked": {"team/h-1": 0, "team/h-2": 1}}
+    server.answers[f"{POD_PROXY}/debts"] = (200, answer)
     code, text = run(kubeconfig, "plans")
     assert code == 0, text
     row = {line.split()[0]: line for line in text.splitlines() if line.startswith("team/h-")}
     assert waits["team/h-1"] in row["team/h-1"]
     assert waits["team/h-2"] in row["team/h-2"]
+    assert " Evicting " in row["team/h-2"]
+    assert " 1 of 3 " in row["team/h-2"]
     assert "gone" not in text
     code, text = run(kubeconfig, "plans", "-o", "json")
     assert [plan.get("status", {}).get("waitsForNow") for plan in json.loads(text)] == [*waits.values(), None]

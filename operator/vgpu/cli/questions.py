@@ -61,12 +61,13 @@ async def owed(asking: Asking, plans: Iterable[GpuPreemption]) -> Owed:
         answer = _document(await asking.operator(Question("/debts")))
         pods = {(debt["plan"], debt["uid"]): int(debt["pods"]) for debt in answer["debts"]}
         waits = {str(plan): str(what) for plan, what in answer.get("waits", {}).items()}
+        asked = {str(plan): int(pods) for plan, pods in answer.get("asked", {}).items()}
     except VgpuError as error:
         return Owed(note=f"What is still owed is not known: {error}")
     except (AttributeError, KeyError, TypeError, ValueError):
         return Owed(note="What is still owed is not known: the operator answers otherwise; is it of this version?")
     follows = "A replica that does not lead has answered: fewer may be owed." if not answer.get("leading") else ""
-    return Owed(pods, follows, waits)
+    return Owed(pods, follows, waits, asked)
 
 
 async def queues(asking: Asking) -> list[GpuQueue]:

@@ -17,12 +17,13 @@ UNKNOWN = "?"
 @dataclass(frozen=True, slots=True)
 class Owed:
     """What only the operator knows of plans (NS/NAME). Still owed: pods by plan and uid of the workload; None =
-    nobody knows. `note`: what is to be known of that. `waits`: what each plan waits for now; of one that is not
-    in it only what its object said once is known."""
+    nobody knows. `note`: what is to be known of that. `waits`: what each plan waits for now, `asked`: how many pods
+    were asked to go for it; of one that is not in them only what its object said once is known."""
 
     pods: Mapping[tuple[str, str], int] | None = None
     note: str = ""
     waits: Mapping[str, str] = field(default_factory=dict)
+    asked: Mapping[str, int] = field(default_factory=dict)
 
     def waits_for(self, plan: GpuPreemption) -> str:
         """What this plan waits for; "" for one that is over."""
@@ -30,6 +31,11 @@ class Owed:
         if status is not None and status.phase in OVER:
             return ""
         return self.waits.get(_name(plan), status.waits_for if status is not None else "")
+
+    def asked_to_go(self, plan: GpuPreemption) -> int:
+        """How many of this plan's victims were asked to go."""
+        said = len(plan.status.evictions_sent) if plan.status is not None else 0
+        return max(said, self.asked.get(_name(plan), 0))
 
     def words(self, plan: str, uid: str) -> str:
         """How many pods this plan owes to this workload."""
@@ -56,6 +62,8 @@ def plan_values(plans: Iterable[GpuPreemption], owed: Owed) -> list[dict[str, An
         name = f"{plan['metadata']['namespace']}/{plan['metadata']['name']}"
         if name in owed.waits:
             plan.setdefault("status", {})["waitsForNow"] = owed.waits[name]
+        if name in owed.asked:
+            plan.setdefault("status", {})["askedNow"] = owed.asked[name]
         for debt in plan.get("status", {}).get("debts", ()):
             debt["stillOwed"] = owed.pods.get((name, debt["uid"]), 0)
     return values
@@ -77,12 +85,11 @@ def _name(plan: GpuPreemption) -> str:
 
 
 def _plan_row(plan: GpuPreemption, owed: Owed) -> tuple[str, ...]:
-    spec, status = plan.spec, plan.status
-    sent = len(status.evictions_sent) if status is not None else 0
+    spec, sent = plan.spec, owed.asked_to_go(plan)
     nodes = sorted({one.node for one in spec.reservations})
     return (
         _name(plan),
-        _phase(plan),
+        _phase(plan, sent),
         f"{spec.owner.kind.value} {spec.owner.name}",
         _some(nodes),
         spec.victim_names or "-",
@@ -93,11 +100,12 @@ def _plan_row(plan: GpuPreemption, owed: Owed) -> tuple[str, ...]:
     )
 
 
-def _phase(plan: GpuPreemption) -> str:
-    """With the reason, where it has ended otherwise than it should, or its gang is bound in part."""
+def _phase(plan: GpuPreemption, sent: int) -> str:
+    """With the reason, where it has ended otherwise than it should, or its gang is bound in part. The first phase
+    that an object says is Draining."""
     status = plan.status
     if status is None:
-        return PlanPhase.PLANNED.value
+        return (PlanPhase.EVICTING if sent else PlanPhase.PLANNED).value
     telling = ENDED if status.phase is PlanPhase.ABORTED else PARTIAL
     why = [one.reason for one in status.conditions if one.type == telling]
     return f"{status.phase.value}: {why[0]}" if why else status.phase.value

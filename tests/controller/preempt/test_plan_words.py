@@ -44,6 +44,8 @@ def test_who_was_not_asked_yet_is_said_to_be() -> None:
         asked = world.api.evictions[0].removeprefix("uid-")
         assert waits(world).endswith(f" to be asked to go, team/{asked} to end")
         assert f"team/{asked} and" not in waits(world).partition(" to be asked")[0]
+        assert world.process is not None
+        assert [*world.process.preemption.people.owed()["asked"].values()] == [1]
 
     play(story, Api(queues=[QueueFact("default", max_in_flight=1)]))
 

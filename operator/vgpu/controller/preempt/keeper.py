@@ -153,6 +153,10 @@ class PlanKeeper:
         last = self._last.get(key_of(plan))
         return self._words.waits_for(plan, Progress() if last is None else last.progress)
 
+    def asked(self, plan: PlanFact) -> int:
+        """How many of its victims were asked to go, whatever its object says yet."""
+        return len(self._evictions_sent(plan))
+
     def settled(self, order: Order) -> None:
         """An order is done: look at every plan that its pod is a victim of."""
         asked = self._parts.evictions.get(order.pod.uid)

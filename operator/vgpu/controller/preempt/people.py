@@ -67,21 +67,20 @@ class ForPeople:
         )
 
     def owed(self) -> dict[str, Any]:
-        """What must still come back, plan by plan, and what plans wait for now, as JSON values.
+        """What must still come back, plan by plan; what plans wait for now, and how many were asked to go for
+        them. As JSON values.
 
-        Plans' objects tell what was lost, and what they waited for when that was written.
+        Plans' objects tell what was lost, and what was the case when that was written.
         """
         debts = [
             {"plan": plan, "uid": debt.uid, "namespace": debt.namespace, "name": debt.name, "pods": debt.pods}
             for plan, debt in self._parts.debts.open_by_plan()
         ]
-        leading = self._parts.leading()
-        return {"leading": leading, "debts": debts, "waits": self._waits() if leading else {}}
-
-    def _waits(self) -> dict[str, str]:
-        """What each living plan (NS/NAME) waits for now."""
-        keeper = self._parts.planner.keeper
-        return {key_of(plan): keeper.waits_for(plan) for plan in self._parts.book.all_living()}
+        leading, keeper = self._parts.leading(), self._parts.planner.keeper
+        living = {key_of(plan): plan for plan in self._parts.book.all_living()} if leading else {}
+        waits = {name: keeper.waits_for(plan) for name, plan in living.items()}
+        asked = {name: keeper.asked(plan) for name, plan in living.items()}
+        return {"leading": leading, "debts": debts, "waits": waits, "asked": asked}
 
     def what_if(self) -> WhatIf:
         """Answers what would happen, as the planner would decide."""

@@ -29,7 +29,7 @@ HELPS: Mapping[Reason, str] = {
     Reason.GANG_SURPLUS: "wait: a further member uses what is free",
     Reason.NO_ROOM_FOR_GANG: "ask for fewer or smaller members, or wait until more may be evicted",
     Reason.QUEUE_NOT_RECLAIMABLE: "set reclaimable: true in the other queue, or wait",
-    Reason.QUEUE_POLICY: "name one queue for all of a gang, or change preemption or deserved of its queue",
+    Reason.QUEUE_POLICY: "let its queue deserve more, or change its preemption; a gang must name one queue",
     Reason.QUEUE_STOPPED: "set stopPolicy: None in its queue",
     Reason.QUEUE_NOT_FOUND: "create the queue, or let the pod name another",
     Reason.PRIORITY_THRESHOLD: "raise maxPriorityThreshold of its queue",
