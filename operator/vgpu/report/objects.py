@@ -17,8 +17,8 @@ UNKNOWN = "?"
 @dataclass(frozen=True, slots=True)
 class Owed:
     """What only the operator knows of plans (NS/NAME). Still owed: pods by plan and uid of the workload; None =
-    nobody knows. `note`: what is to be known of that. `waits`: what each plan waits for now, `asked`: how many pods
-    were asked to go for it; of one that is not in them only what its object said once is known."""
+    nobody knows. `note`: what is to be known of that. `waits`: what each plan waits for now, `asked`: how many
+    pods were asked to go for it; of one that is not in them only what its object said once is known."""
 
     pods: Mapping[tuple[str, str], int] | None = None
     note: str = ""
