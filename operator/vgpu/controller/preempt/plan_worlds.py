@@ -11,6 +11,7 @@ from vgpu.controller.learning import in_pieces
 from vgpu.controller.preempt.evictions import Evictions
 from vgpu.controller.preempt.idle_room import IdleRoom
 from vgpu.controller.preempt.plan_seats import PlanSeats
+from vgpu.controller.preempt.victim_units import units_of
 from vgpu.core.facts import PodFact, Scheduling
 from vgpu.core.index import FitIndex
 from vgpu.core.ledger import Ledger
@@ -141,23 +142,25 @@ class PlanWorlds:
     # Its victims.
 
     def _victims(self, plan: PlanFact) -> dict[str, VictimState]:
-        units, objections = self._units(plan), self._objections(plan)
-        return {one.uid: self._victim(plan, one, units, objections) for one in plan.victims}
+        units = units_of(plan, self._parts.roster)
+        objections = {**units.short, **self._objections(plan)}
+        return {one.uid: self._victim(plan, one, units.unit, objections) for one in plan.victims}
 
     def _victim(
         self, plan: PlanFact, victim: Victim, units: Mapping[str, str], objections: Mapping[str, str]
     ) -> VictimState:
-        pod = self._parts.ledger.pod(victim.uid)
+        pod, booked = self._parts.ledger.pod(victim.uid), self._parts.ledger.booking(victim.uid) is not None
         ours = self._parts.evictions.of_plan(plan.uid, victim.uid)
         return VictimState(
             victim.uid,
-            gone=pod is None or pod.ended or not pod.node,
+            gone=pod is None or pod.ended or not (pod.node or booked),
             leaving=pod is not None and (pod.terminating or self._goes(plan, victim.uid)),
             unsure=ours is not None and ours.unknown,
             unit=units.get(victim.uid, ""),
             objection=objections.get(victim.uid, ""),
             refusals=0 if ours is None else ours.refusals,
-            retry_seconds=0 if ours is None else ours.retry_seconds,
+            # Where its Binding is on its way nobody is asked to go before its outcome is known.
+            retry_seconds=self._parts.unix_seconds() + 1 if booked else 0 if ours is None else ours.retry_seconds,
             fails_since=None if ours is None else ours.fails_since,
             failure="" if ours is None else ours.failure,
             grace_ends_seconds=None if pod is None or pod.terms is None else pod.terms.deletion_seconds,
@@ -167,27 +170,6 @@ class PlanWorlds:
         """True for one whose eviction was accepted, or whom somebody else has asked to go."""
         asked, ours = self._parts.evictions.get(uid), self._parts.evictions.of_plan(plan.uid, uid)
         return asked is not None and (asked.leaving if ours is None else ours.accepted)
-
-    def _units(self, plan: PlanFact) -> dict[str, str]:
-        """Victims of a gang that would be left with fewer than its minimum go or stay together. Who went together
-        when it was decided does so whatever the gang is by now."""
-        roster = self._parts.roster
-        of_gang: dict[str, set[str]] = {}
-        for victim in plan.victims:
-            gang = roster.gang_of(victim.uid)
-            if gang is not None and (gang.minimum > 1 or gang.disruption_all):
-                of_gang.setdefault(gang.key, set()).add(victim.uid)
-        units = {}
-        for key, going in of_gang.items():
-            gang = roster.gang_of(next(iter(going)))
-            staying = [uid for uid in roster.members(key) if uid not in going and self._stays(uid)]
-            if gang is not None and (gang.disruption_all or len(staying) < gang.minimum):
-                units.update(dict.fromkeys(going, key))
-        return units | {victim.uid: victim.unit for victim in plan.victims if victim.unit}
-
-    def _stays(self, uid: str) -> bool:
-        workload = self._workload(uid)
-        return workload is not None and workload.running and not workload.terminating
 
     def _objections(self, plan: PlanFact) -> dict[str, str]:
         """Why the rules do not let a victim go any more of whom it is not known that he goes."""
