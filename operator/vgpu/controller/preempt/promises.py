@@ -10,7 +10,7 @@ from collections import defaultdict
 from vgpu.controller.preempt.plan_worlds import waits
 from vgpu.core.charge import Charge
 from vgpu.core.ledger import Ledger
-from vgpu.core.preempt.amounts import held_amounts
+from vgpu.core.preempt.amounts import held_amounts, sum_of
 from vgpu.core.preempt.facts import NOTHING, Amounts, NodeReservation
 from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.preempt.roster import Roster
@@ -28,8 +28,9 @@ class Promises:
         holds = list(self._ledger.plans.all())
         to_come: defaultdict[str, Amounts] = defaultdict(lambda: NOTHING)
         for hold in holds:
-            for card in self._ledger.plans.empty(hold):
-                to_come[self._queue_of(hold)] += self._amounts(card)
+            empty = self._ledger.plans.empty(hold)
+            if empty:
+                to_come[self._queue_of(hold)] += sum_of(self._amounts(card) for card in empty)
         to_come.pop("", None)
         uids = {uid for hold in holds for uid in hold.uids if waits(self._ledger, uid)}
         self._roster.promise(uids, to_come)
@@ -37,7 +38,8 @@ class Promises:
     def _queue_of(self, hold: PlanHold) -> str:
         """That of the members who are there, "" while none of those with a seat is."""
         workloads = self._roster.workloads
-        return next((workloads[uid].queue for uid in sorted(hold.uids) if uid in workloads), "")
+        first = min((uid for uid in hold.uids if uid in workloads), default="")
+        return workloads[first].queue if first else ""
 
     def _amounts(self, card: NodeReservation) -> Amounts:
         held, view = card.reservation, self._ledger.view(card.node)
