@@ -138,6 +138,22 @@ def test_a_plans_object_names_its_nodes_for_people() -> None:
     assert preemption_body(make_write(plan))["spec"]["nodeNames"] == "n1, n2"
 
 
+def test_a_plan_of_more_pods_than_an_object_names_is_malformed_and_says_so() -> None:
+    assert preemption_body(make_write(make_plan(victims=4096)))
+    with pytest.raises(MalformedObject, match=r"victims: .*4096.*4097"):
+        preemption_body(make_write(make_plan(victims=4097)))
+
+
+def test_words_for_people_never_keep_a_status_from_being_written() -> None:
+    """Whom it waits for may bear the longest names, and an API server's reason for a failing eviction be any."""
+    end = ended_condition(End(PlanEnd.NODE_CLOSED, "n" * 50_000), CREATED_SECONDS)
+    status = preemption_status(PlanPhase.ABORTED, waits_for="w" * 5000, conditions=[end])
+    assert len(status["waitsFor"]) == 1024
+    assert len(status["conditions"][0]["message"]) == 32768
+    assert status["waitsFor"].endswith("w ...")
+    assert read_back(make_write(), status=status).phase is PlanPhase.ABORTED
+
+
 def test_a_status_always_tells_the_phase() -> None:
     """The first phase is the default, which a model leaves out."""
     assert preemption_status(PlanPhase.PLANNED) == {"phase": "Planned"}

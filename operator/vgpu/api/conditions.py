@@ -7,6 +7,8 @@ from pydantic import Field
 
 from vgpu.api.model import ApiModel, Count
 
+LONGEST_MESSAGE = 32768
+
 
 class ConditionStatus(StrEnum):
     """True, False or Unknown."""
@@ -22,7 +24,7 @@ class Condition(ApiModel):
     type: Annotated[str, Field(min_length=1, max_length=316)] = Field(description="what it is of, such as Ready")
     status: ConditionStatus = Field(description="whether it holds: True, False or Unknown")
     reason: Annotated[str, Field(min_length=1, max_length=1024)] = Field(description="why, as one PascalCase word")
-    message: Annotated[str, Field(max_length=32768)] = Field("", description="why, for people to read")
+    message: Annotated[str, Field(max_length=LONGEST_MESSAGE)] = Field("", description="why, for people to read")
     last_transition_time: str = Field(
         "", description="since when the status is what it is", json_schema_extra={"format": "date-time"}
     )

@@ -5,7 +5,7 @@ import pytest
 from tests.controller.preempt.planner_world import World
 from tests.controller.preempt.test_planner import fill, play
 from vgpu.core.reasons import Reason
-from vgpu.errors import ApiRefused, ApiUnavailable, OutcomeUnknown
+from vgpu.errors import ApiRefused, ApiUnavailable, MalformedObject, OutcomeUnknown
 
 QUOTA = "exceeded quota: few, requested: count/gpupreemptions.vgpu.dev=1"
 
@@ -16,8 +16,13 @@ def told(world: World) -> list[str]:
 
 @pytest.mark.parametrize(
     "error",
-    [ApiRefused(403, "Forbidden", QUOTA), ApiUnavailable(500, "InternalError", QUOTA), OutcomeUnknown(QUOTA)],
-    ids=["refused", "failing", "no answer"],
+    [
+        ApiRefused(403, "Forbidden", QUOTA),
+        ApiUnavailable(500, "InternalError", QUOTA),
+        OutcomeUnknown(QUOTA),
+        MalformedObject(QUOTA),
+    ],
+    ids=["refused", "failing", "no answer", "more than an object takes"],
 )
 def test_the_pod_is_told_what_the_api_says(error: Exception) -> None:
     async def scenario(world: World) -> None:

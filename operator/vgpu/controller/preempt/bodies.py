@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from vgpu import names
-from vgpu.api.conditions import Condition, ConditionStatus
-from vgpu.api.model import MAX_TEXT
+from vgpu.api.conditions import LONGEST_MESSAGE, Condition, ConditionStatus
+from vgpu.api.model import MAX_TEXT, first_fault
 from vgpu.api.preemption import (
     ENDED,
     PARTIAL,
@@ -33,6 +34,7 @@ from vgpu.core.preempt.decision import Plan
 from vgpu.core.preempt.facts import Debt, NodeReservation, OwnerKind, PlanPhase, Victim
 from vgpu.core.preempt.plan import End
 from vgpu.core.reasons import Reason
+from vgpu.errors import MalformedObject
 from vgpu.kube.objects import Key
 
 MOST_NAMED = 5
@@ -78,9 +80,22 @@ def preemption_name(kind: OwnerKind, owner_name: str, owner_uids: Collection[str
 
 def preemption_body(write: PreemptionWrite) -> dict[str, Any]:
     """The object of a plan. It has no owner reference to the preemptor: the debts in its status outlive that one,
-    and the garbage collector would forget with the object who must come back."""
+    and the garbage collector would forget with the object who must come back.
+
+    Raises MalformedObject for a plan of more cards or pods than an object may name."""
+    try:
+        spec = _spec(write)
+    except ValidationError as error:
+        raise MalformedObject(f"{names.PREEMPTION_KIND}: {first_fault(error)}") from error
+    annotations = {names.RECORDS_ANNOTATION: to_json(dict(write.records)).decode()} if write.records else None
+    metadata = PreemptionMetadata(name=write.name, namespace=write.namespace, annotations=annotations)
+    model = GpuPreemption(metadata=metadata, spec=spec)
+    return {"apiVersion": names.API_VERSION, "kind": names.PREEMPTION_KIND, **model.dump()}
+
+
+def _spec(write: PreemptionWrite) -> PreemptionSpec:
     plan = write.plan
-    spec = PreemptionSpec(
+    return PreemptionSpec(
         owner=Owner(kind=write.owner_kind, name=write.owner_name, uids=write.owner_uids),
         reservations=tuple(_reservation(one) for one in plan.reservations),
         victims=tuple(_victim(one, plan.units.get(one.uid, "")) for one in plan.victims),
@@ -90,10 +105,6 @@ def preemption_body(write: PreemptionWrite) -> dict[str, Any]:
         victim_names=names_for_people(f"{one.namespace}/{one.name}" for one in plan.victims),
         node_names=names_for_people(sorted({one.node for one in plan.reservations})),
     )
-    annotations = {names.RECORDS_ANNOTATION: to_json(dict(write.records)).decode()} if write.records else None
-    metadata = PreemptionMetadata(name=write.name, namespace=write.namespace, annotations=annotations)
-    model = GpuPreemption(metadata=metadata, spec=spec)
-    return {"apiVersion": names.API_VERSION, "kind": names.PREEMPTION_KIND, **model.dump()}
 
 
 def preemption_status(
@@ -104,10 +115,10 @@ def preemption_status(
     debts: Iterable[Debt] = (),
     conditions: Iterable[Condition] = (),
 ) -> dict[str, Any]:
-    """The whole status of a plan, equal for equal content."""
+    """The whole status of a plan, equal for equal content. Words for people never keep it from being written."""
     model = PreemptionStatus(
         phase=phase,
-        waits_for=waits_for,
+        waits_for=_cut(waits_for, MAX_TEXT),
         evictions_sent=tuple(sorted(evictions_sent)),
         debts=tuple(_debt(one) for one in debts),
         conditions=tuple(conditions),
@@ -148,10 +159,13 @@ def names_for_people(names_of: Iterable[str]) -> str:
 
 
 def _condition(of: str, reason: str, message: str, now_seconds: int) -> Condition:
-    since = time_words(now_seconds)
-    return Condition(
-        type=of, status=ConditionStatus.TRUE, reason=reason, message=message, last_transition_time=since
-    )
+    since, said = time_words(now_seconds), _cut(message, LONGEST_MESSAGE)
+    return Condition(type=of, status=ConditionStatus.TRUE, reason=reason, message=said, last_transition_time=since)
+
+
+def _cut(text: str, most: int) -> str:
+    """Names may be as long as Kubernetes lets them, and what an API server says longer."""
+    return text if len(text) <= most else f"{text[: most - 4]} ..."
 
 
 def time_words(epoch_seconds: int) -> str:
