@@ -112,6 +112,23 @@ def test_nobody_goes_for_a_gang_that_is_not_whole() -> None:
     play(story, Api(queues=[QueueFact("default", max_in_flight=1)]))
 
 
+def test_a_gang_that_needs_more_than_is_held_is_decided_on_anew_when_the_last_one_comes() -> None:
+    async def story(world: World) -> None:
+        world.victims_end = False
+        scene(world)
+        await world.begin()
+        await world.until(lambda: len(world.api.evictions) == 4, "evictions")
+        world.high("m2", whole(2), owner="g", group=LABEL, group_minimum=4)
+        world.end_leaving()
+        await world.pass_time(45)
+        assert not plan_is_over(world)
+        assert (world.bound("uid-m0"), world.bound("uid-m1")) == (False, False)
+        world.high("m3", whole(2), owner="g", group=LABEL, group_minimum=4)
+        await world.until(lambda: plan_is_over(world), "its plan to end", 1)
+
+    play(story)
+
+
 def test_a_plan_that_nobody_completes_in_time_lets_go() -> None:
     async def story(world: World) -> None:
         await draining(world)

@@ -232,6 +232,49 @@ def test_who_asks_for_something_else_takes_no_seat_and_the_gang_is_decided_on_an
     assert (end.reason, end.replan) == (PlanEnd.OWNER_CHANGED, True)
 
 
+@pytest.mark.parametrize("begun", [False, True], ids=["nobody was evicted yet", "victims leave"])
+def test_a_gang_that_needs_more_than_is_held_goes_nowhere_and_is_decided_on_anew_once_it_is_whole(
+    begun: bool,
+) -> None:
+    cluster, plan = draining() if begun else planned()
+    cluster.minimums["g"] = 3
+    if begun:
+        for uid in VICTIMS:
+            cluster.gone(uid)
+    assert kinds(cluster, plan) == []
+    assert cluster.step(plan).short
+    cluster.now_seconds += HOLD_SECONDS - 1
+    assert kinds(cluster, plan) == []
+    cluster.member("g3", "g", PAIR)
+    cluster.step(plan)
+    end = cluster.ends[key_of(plan)]
+    assert (end.reason, end.replan, end.avoid_nodes) == (PlanEnd.OWNER_CHANGED, True, frozenset())
+    assert "needs more" in end.message
+    assert cluster.evictions == (VICTIMS if begun else [])
+
+
+def test_a_gang_that_needs_more_and_does_not_get_them_in_time_gives_everything_back() -> None:
+    cluster, plan = planned()
+    cluster.minimums["g"] = 3
+    assert cluster.step(plan).wake_seconds == cluster.now_seconds + HOLD_SECONDS
+    cluster.now_seconds += HOLD_SECONDS
+    cluster.step(plan)
+    end = cluster.ends[key_of(plan)]
+    assert (end.reason, end.avoid_nodes, cluster.evictions) == (PlanEnd.HOLD_EXPIRED, frozenset(), [])
+
+
+def test_a_gang_that_needs_more_than_was_held_once_all_of_that_is_bound_has_had_its_plan() -> None:
+    cluster, plan = draining()
+    for uid in VICTIMS:
+        cluster.gone(uid)
+    cluster.step(plan)
+    assert cluster.try_bind("g1")
+    assert cluster.try_bind("g2")
+    cluster.minimums["g"] = 3
+    cluster.step(plan)
+    assert end_of(cluster, plan) is PlanEnd.OWNER_BOUND
+
+
 def test_a_gang_that_needs_fewer_now_gives_the_seat_up_and_starts() -> None:
     cluster, plan = draining()
     cluster.gone("g2")

@@ -22,6 +22,7 @@ from vgpu.controller.preempt.told import (
     ended_event,
 )
 from vgpu.controller.preempt.validation import Validation
+from vgpu.core.changes import Changes
 from vgpu.core.preempt.facts import PlanFact, Workload
 from vgpu.core.preempt.plan import (
     Action,
@@ -68,10 +69,13 @@ class PlanKeeper:
         """NS/NAME of the plan that takes this one's cards, or ""."""
         return self._taken_over.get(plan, "")
 
-    def gains_by(self, plan: PlanFact) -> bool:
-        """Whether what was freed on nodes of which the plan holds nothing may let it go on, or take its owner."""
+    def gains_by(self, plan: PlanFact, changes: Changes) -> bool:
+        """Whether what was freed on nodes of which the plan holds nothing may let it go on, or take its owner; or
+        pods of which it holds nothing may be those that its gang lacks."""
         last = self._last.get(key_of(plan))
-        return last is None or last.anywhere or self._parts.worlds.may_fit(plan)
+        if changes.pods and last is not None and last.short:
+            return True
+        return bool(changes.freed) and (last is None or last.anywhere or self._parts.worlds.may_fit(plan))
 
     def start_over(self) -> None:
         """This process begins to lead: only what the API server holds counts. Who was evicted by another process

@@ -78,7 +78,7 @@ class Planner:
             return
         self._promises.note()
         for plan in self._parts.book.all_living():
-            if concerns(plan, changes, self._parts.ledger.plans) or (changes.freed and self.keeper.gains_by(plan)):
+            if concerns(plan, changes, self._parts.ledger.plans) or self.keeper.gains_by(plan, changes):
                 self.wake(key_of(plan), 0)
         self._parts.rounds.note(changes.pods)
         self.look_again()

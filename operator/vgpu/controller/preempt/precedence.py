@@ -168,7 +168,7 @@ class Precedence:
             return True
         world = self._parts.worlds.of(rival.plan, look_elsewhere=False)
         state = situation_of(rival.plan, world, Progress(), now_seconds)
-        return not state.cards_free and not state.empty.kept
+        return not state.cards_free and not state.empty.lacks
 
     def _may_take(self, rival: _Rival, hold: PlanHold) -> bool:
         """Whether a decision on him might have taken the plan over."""

@@ -27,7 +27,7 @@ MOST_NOMINATIONS = 3
 
 
 def _owner_bound(state: Situation) -> End | None:
-    if state.owners(OwnerState.WAITING, OwnerState.BOOKED) or state.empty.kept or state.empty.lost:
+    if state.owners(OwnerState.WAITING, OwnerState.BOOKED) or state.empty.lacks or state.empty.lost:
         return None
     if state.world.gang is None and state.owners(OwnerState.GONE):
         return None
@@ -35,13 +35,14 @@ def _owner_bound(state: Situation) -> End | None:
 
 
 def _owner_gone(state: Situation) -> End | None:
-    """A gang's seats wait for those who replace its members. Where those are whole who take none of them, or one
-    is lost that had been bound, it is no longer what was decided on."""
+    """A gang's seats wait for those who replace its members. Where those are whole who take none of them, one is
+    lost that had been bound, or the gang needs more than have seats, it is no longer what was decided on."""
     gang = state.world.gang
     if gang is None and not state.owners(OwnerState.GONE):
         return None
-    others = gang is not None and bool(state.empty.kept) and not state.takers and gang.whole
-    if gang is not None and not others and not state.empty.lost:
+    empty = state.empty
+    others = gang is not None and gang.whole and bool((empty.kept and not state.takers) or empty.short)
+    if gang is not None and not others and not empty.lost:
         return None
     if state.owners(OwnerState.WAITING, OwnerState.BOOKED):
         return End(PlanEnd.OWNER_CHANGED, f"{_what_changed(state)}; it is decided on anew", replan=True)
@@ -58,6 +59,8 @@ def _what_changed(state: Situation) -> str:
         return f"gang {name} is none any more: its PodGroup was deleted"
     if state.empty.lost:
         return f"a member of gang {name} that had been bound is gone"
+    if state.empty.short:
+        return f"gang {name} needs more pods at once than cards are held for"
     return f"enough members of gang {name} wait, and they ask for other cards than the ones that are held"
 
 
@@ -72,7 +75,7 @@ def _room_elsewhere(state: Situation) -> End | None:
     waiting = {pod.uid for pod in state.owners(OwnerState.WAITING)}
     if not waiting or {uid for uid, _ in state.world.elsewhere} != waiting or state.sent or state.cards_free:
         return None
-    if state.empty.kept:
+    if state.empty.lacks:
         return None  # that the others fit there is no room for the gang
     nodes = ", ".join(sorted({placement.node for _, placement in state.world.elsewhere}))
     return End(PlanEnd.ROOM_ELSEWHERE, f"room without evictions on {nodes}")
@@ -112,7 +115,7 @@ def _cards_lost(state: Situation) -> End | None:
 
 def _victim_changed(state: Situation) -> End | None:
     """What is left of a gang claims less, and may have become entitled by that alone: it is of no use any more."""
-    if state.empty.kept:
+    if state.empty.lacks:
         return None  # nobody goes meanwhile, and a gang that is not whole has no rights to look at
     follow, victims = {victim.uid for victim in state.half_gone}, state.world.victims
     needed = [victim.uid for victim in state.needed or () if victim.uid not in follow]
@@ -176,18 +179,18 @@ def _not_whole_in_time(state: Situation) -> End | None:
     """Whoever of it is bound already is for others to judge: nobody may be missing it."""
     clocks = state.clocks
     since = min((one for one in (clocks.empty_seconds, clocks.drained_seconds) if one is not None), default=None)
-    if not state.empty.kept or state.takers or since is None:
+    if not state.empty.lacks or state.takers or since is None:
         return None
     if state.now_seconds < since + state.world.limits.hold_timeout_seconds:
         return None
-    lacks = len(state.empty.kept)
-    text = f"nobody came in time for {lacks} pods of {state.plan.owner_name} that are gone; what was held is free"
+    lacks = state.empty.lacks
+    text = f"nobody came in time for {lacks} pods that {state.plan.owner_name} lacks; what was held is free"
     return End(PlanEnd.HOLD_EXPIRED, text, stuck=state.stuck)
 
 
 def _hold_expired(state: Situation) -> End | None:
     since = state.clocks.drained_seconds
-    if state.owners(OwnerState.BOOKED) or state.empty.kept:
+    if state.owners(OwnerState.BOOKED) or state.empty.lacks:
         return None  # the outcome is not known yet
     if since is None or state.now_seconds < since + state.world.limits.hold_timeout_seconds:
         return None
@@ -203,7 +206,7 @@ def _hold_expired(state: Situation) -> End | None:
 
 def _bind_failed(state: Situation) -> End | None:
     """Asked after the last nomination has had its answer."""
-    if state.progress.nominations < MOST_NOMINATIONS or state.sent or not state.cards_free or state.empty.kept:
+    if state.progress.nominations < MOST_NOMINATIONS or state.sent or not state.cards_free or state.empty.lacks:
         return None
     bound = frozenset(pod.uid for pod in state.owners(OwnerState.BOUND))
     if bound:

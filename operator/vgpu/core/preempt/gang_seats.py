@@ -35,11 +35,18 @@ class GangNow:
 @dataclass(frozen=True, slots=True)
 class EmptySeats:
     """Seats by the uids of their pods, which are gone. `kept`: the gang lacks them; `given_up`: it does not.
-    `lost`: it lacks others, whose cards are held no longer: their pods had been bound."""
+    `lost`: it lacks others, whose cards are held no longer: their pods had been bound. `short`: so many it lacks
+    beside all who ever had a seat: it needs more than it did."""
 
     kept: tuple[str, ...] = ()
     given_up: frozenset[str] = frozenset()
     lost: bool = False
+    short: int = 0
+
+    @property
+    def lacks(self) -> int:
+        """So many pods are to come before the gang can start on what is held."""
+        return len(self.kept) + self.short
 
 
 NONE_EMPTY = EmptySeats()
@@ -51,7 +58,8 @@ def empty_seats(gone: Sequence[str], held: Collection[str], waiting: int, gang: 
     lacks = waiting + len(gone) if gang.lacks is None else gang.lacks
     needed = max(0, lacks - waiting)
     kept = [uid for uid in gone if uid in held][:needed]
-    return EmptySeats(tuple(kept), frozenset(gone) - {*kept}, len(kept) < min(needed, len(gone)))
+    short = max(0, needed - len(gone)) if waiting or gone else 0  # else all that was held is used
+    return EmptySeats(tuple(kept), frozenset(gone) - {*kept}, len(kept) < min(needed, len(gone)), short)
 
 
 def takers(

@@ -225,13 +225,15 @@ Action = Evict | Spare | GiveUp | Succeed | Nominate | Advance | End
 class Step:
     """What is to be done now, and when to look again if nothing happens before (None = only on an event).
 
-    `anywhere`: what is freed on nodes of which the plan holds nothing may let it go on, too.
+    `anywhere`: what is freed on nodes of which the plan holds nothing may let it go on, too. `short`: its gang
+    needs more than have seats, whoever they will be.
     """
 
     actions: tuple[Action, ...]
     progress: Progress
     wake_seconds: int | None = None
     anywhere: bool = False
+    short: bool = False
 
 
 def key_of(plan: PlanFact) -> str:

@@ -55,12 +55,12 @@ def _goes_on(state: Situation, ready: Sequence[Victim]) -> Step:
     stays = (*_given_up(state), *_spared(state))
     if state.takers:
         taken = (Succeed(lost, uid) for lost, uid in state.takers.items())
-        return Step((*stays, *taken), _begun_anew(state), anywhere=True)
+        return Step((*stays, *taken), _begun_anew(state), anywhere=True, short=state.empty.short > 0)
     sends = _evictions(state, ready)
     nominations = _nominations(state)
     actions: tuple[Action, ...] = (*stays, *sends, *nominations, *_phase(state, sends))
     after = replace(state.progress, nominations=state.progress.nominations + bool(nominations))
-    return Step(actions, after, _wake(state), _waits_for_others(state, sends))
+    return Step(actions, after, _wake(state), _waits_for_others(state, sends), short=state.empty.short > 0)
 
 
 def spared_by(step: Step) -> frozenset[str]:
@@ -75,7 +75,7 @@ def given_up_by(step: Step) -> frozenset[str]:
 
 def _begun_anew(state: Situation) -> Progress:
     """The gang is another than the one that did not come: its time begins when its last seat is taken."""
-    left = len(state.empty.kept) > len(state.takers)
+    left = state.empty.lacks > len(state.takers)
     return Progress(empty_seconds=state.progress.empty_seconds if left else None)
 
 
@@ -100,7 +100,7 @@ def _rest_of_units(state: Situation, end: End) -> list[Victim]:
 
 
 def _may_send(state: Situation) -> bool:
-    return not (state.closed_nodes or state.empty.kept)
+    return not (state.closed_nodes or state.empty.lacks)
 
 
 def _room(state: Situation) -> int | None:
@@ -126,7 +126,9 @@ def _nominations(state: Situation) -> tuple[Nominate, ...]:
     """All waiting pods of the owner at once, or none: half a gang on its cards helps nobody. Whom its queue stops
     would be refused there by ourselves: its cards are held meanwhile."""
     waiting = state.owners(OwnerState.WAITING)
-    if state.empty.kept or not waiting or any(pod.barred for pod in waiting) or state.sent or not state.cards_free:
+    if state.empty.lacks or state.sent or not state.cards_free:
+        return ()
+    if not waiting or any(pod.barred for pod in waiting):
         return ()
     if state.progress.nominations >= MOST_NOMINATIONS:
         return ()

@@ -28,7 +28,7 @@ def waits_for(state: Situation, name_of: Callable[[str], str], moment_of: Callab
         _pods([name_of(one.uid) for one in state.leaving], "to end"),
         _pods(others_leaving(state), "to end, though not for it"),
     ]
-    if state.empty.kept:
+    if state.empty.lacks:
         parts.append(_members(state, moment_of))
     said = ", ".join(part for part in parts if part)
     return said or _owner(state, name_of)
@@ -57,7 +57,7 @@ def _pods(names: Collection[str], what: str) -> str:
 
 
 def _members(state: Situation, moment_of: Callable[[int], str]) -> str:
-    lacks, clocks = len(state.empty.kept), state.clocks
+    lacks, clocks = state.empty.lacks, state.clocks
     since = min((one for one in (clocks.empty_seconds, clocks.drained_seconds) if one is not None), default=None)
     until = "" if since is None else f", until {moment_of(since + state.world.limits.hold_timeout_seconds)}"
     return f"{lacks} more member{plural_s(lacks)} of the gang{until}"

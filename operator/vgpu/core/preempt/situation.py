@@ -109,12 +109,12 @@ class Situation:
     @property
     def clocks(self) -> Progress:
         """Progress with the moments since when nothing is waited for but the owner itself, and since when a seat
-        is empty."""
+        is empty or one is lacking."""
         known = self.progress
         leaving = {*self.hangs_from, *(victim.uid for victim in self.leaving)}
         waits = bool(self.needed) or not leaving <= self.stuck
         drained = None if waits else self._since(known.drained_seconds)
-        empty = self._since(known.empty_seconds) if self.empty.kept else None
+        empty = self._since(known.empty_seconds) if self.empty.lacks else None
         return replace(known, drained_seconds=drained, empty_seconds=empty)
 
     def _since(self, known: int | None) -> int:
