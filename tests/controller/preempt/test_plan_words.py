@@ -5,6 +5,8 @@ from tests.controller.preempt.test_gang_plan import VOLCANO, draining, lose, mem
 from tests.controller.preempt.test_planner import play
 from vgpu.core.preempt.facts import PlanPhase, QueueFact
 from vgpu.core.preempt.plan import key_of
+from vgpu.core.preempt.pod_groups import GroupKind
+from vgpu.core.terms import GroupFact, GroupSource
 
 
 def waits(world: World) -> str:
@@ -96,6 +98,33 @@ def test_a_plan_that_evicts_nobody_has_a_phase_and_names_who_leaves() -> None:
         assert (more["status"], more["nominate"], more["delete"]) <= (1, 1, 2)
 
     play(story, Api(nodes={"n1": 1}))
+
+
+def test_a_gang_whose_podgroup_is_gone_keeps_its_cards_and_is_not_sent_in_vain() -> None:
+    """It may come again, as a queue may. Whoever was sent meanwhile would not come, and be barred from there."""
+
+    async def story(world: World) -> None:
+        world.victims_end = False
+        scene(world, VOLCANO)
+        process = await world.begin()
+        roster = process.roster
+        roster.gangs.put_kind(GroupSource.VOLCANO, GroupKind.READ)
+        roster.put_group(GroupFact(VOLCANO, 2))
+        process.preemption.rules_changed()
+        await world.until(lambda: len(world.api.evictions) == 4, "evictions")
+        await world.pass_time(1)
+        roster.drop_group(VOLCANO.key)
+        process.preemption.rules_changed()
+        world.end_leaving()
+        await world.pass_time(60)
+        assert waits(world) == "the PodGroup of team/m0, team/m1 to be there"
+        assert not world.api.writes["nominate"]
+        roster.put_group(GroupFact(VOLCANO, 2))
+        process.preemption.rules_changed()
+        await world.until(lambda: world.bound("uid-m0") and world.bound("uid-m1"), "both to start")
+        assert world.api.made == 1
+
+    play(story)
 
 
 def test_an_end_says_why_where_its_owner_still_waits() -> None:

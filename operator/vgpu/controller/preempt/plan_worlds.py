@@ -16,14 +16,13 @@ from vgpu.core.facts import PodFact, Scheduling
 from vgpu.core.index import FitIndex
 from vgpu.core.ledger import Ledger
 from vgpu.core.placement import Placement, Policies
-from vgpu.core.preempt.eligible import Standing, may_evict, may_preempt, rights_of
+from vgpu.core.preempt.eligible import objection, rights_of
 from vgpu.core.preempt.facts import NOTHING, Amounts, OwnerKind, PlanFact, QueueFact, Victim, Workload
 from vgpu.core.preempt.feasible import obstacle_after
 from vgpu.core.preempt.gang_seats import GangNow
 from vgpu.core.preempt.hanging import grace_ends
 from vgpu.core.preempt.needed import UNBOUND
 from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanLimits, PlanWorld, QueueRoom, VictimState, key_of
-from vgpu.core.preempt.protection import No
 from vgpu.core.preempt.queue_gate import QueueGate
 from vgpu.core.preempt.room import is_free
 from vgpu.core.preempt.roster import Roster
@@ -115,7 +114,9 @@ class PlanWorlds:
         asks = (known.queue, known.claim) if known is not None else ("", NOTHING)
         if known is None or asks not in barred:
             barred[asks] = self._gate.refusal(pod) is not None
-        return OwnerPod(uid, state, pod.request, nominated, self._obstacle(seats, pod), barred[asks], away)
+        gang = self._parts.roster.gang_of(uid)
+        stops = {"barred": barred[asks], "groupless": gang is not None and not gang.known}
+        return OwnerPod(uid, state, pod.request, nominated, self._obstacle(seats, pod), away=away, **stops)
 
     def _is_away(self, seats: PlanSeats, uid: str) -> bool:
         sent, booked = self._parts.ledger.nomination(uid), self._parts.ledger.booking(uid)
@@ -183,7 +184,7 @@ class PlanWorlds:
         if not owners:
             return {}
         standing, now_seconds = self._parts.roster.standing(), self._parts.unix_seconds()
-        said = {victim.uid: _objection(standing, owners, victim, now_seconds) for victim in victims}
+        said = {victim.uid: objection(standing, owners, victim, now_seconds) for victim in victims}
         return {uid: text for uid, text in said.items() if text}
 
     def unlike_owners(self, plan: PlanFact) -> list[Workload]:
@@ -197,7 +198,7 @@ class PlanWorlds:
         victim = self._workload(uid)
         if victim is None or not owners:
             return ""
-        return _objection(self._parts.roster.standing(), owners, victim, self._parts.unix_seconds())
+        return objection(self._parts.roster.standing(), owners, victim, self._parts.unix_seconds())
 
     # Its queue and its chances.
 
@@ -236,9 +237,8 @@ class PlanWorlds:
         return pod.terminating or evictions.leaving(uid) or (not mine and evictions.under_way(uid))
 
     def _elsewhere(self, seats: PlanSeats, owners: Collection[OwnerPod]) -> tuple[tuple[str, Placement], ...]:
-        """Nobody is sent on who was sent somewhere already, whose queue does not let him start anywhere, or whose
-        seats are free."""
-        if any(pod.nominated or pod.barred or pod.state is OwnerState.BOOKED for pod in owners):
+        """Nobody is sent on who was sent somewhere already, who may start nowhere now, or whose seats are free."""
+        if any(pod.nominated or pod.stopped or pod.state is OwnerState.BOOKED for pod in owners):
             return ()
         if all(is_free(self._parts.ledger.view(node), held) for node, held in seats.held.items()):
             return ()
@@ -268,14 +268,6 @@ def owner_state(ledger: Ledger, uid: str) -> OwnerState:
 def waits(ledger: Ledger, uid: str) -> bool:
     """True for a pod that is there and not bound."""
     return owner_state(ledger, uid) in UNBOUND
-
-
-def _objection(standing: Standing, waiting: Sequence[Workload], victim: Workload, now_seconds: int) -> str:
-    for owner in waiting:
-        verdict = may_preempt(standing, owner, now_seconds) or may_evict(standing, owner, victim, now_seconds)
-        if isinstance(verdict, No):
-            return verdict.refusal.message
-    return ""
 
 
 def _leaving(view: NodeView) -> set[str]:

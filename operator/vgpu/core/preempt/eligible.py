@@ -217,6 +217,15 @@ def _reclaim(queue: QueueFact, preemptor: Workload, victim: Workload) -> Right |
     return _not_lower(preemptor, victim)
 
 
+def objection(standing: Standing, waiting: Iterable[Workload], victim: Workload, now_seconds: int) -> str:
+    """Why the rules do not let the victim go for one of these, or ""."""
+    for owner in waiting:
+        verdict = may_preempt(standing, owner, now_seconds) or may_evict(standing, owner, victim, now_seconds)
+        if isinstance(verdict, No):
+            return verdict.refusal.message
+    return ""
+
+
 def _borrow(queue: QueueFact, preemptor: Workload, victim: Workload) -> Right | No:
     if queue.borrow_across_queues is BorrowPolicy.NEVER:
         return no(

@@ -34,7 +34,8 @@ class OwnerPod:
     """One pod that the plan holds cards for. `nominated`: it was sent to its node and has not answered yet.
 
     `obstacle`: what but cards keeps it off its planned node once the victims are gone, or "". `barred`: its queue
-    does not let it start now. `away`: it was sent to, or is booked on, a node of which the plan holds nothing.
+    does not let it start now; `groupless`: nor does the PodGroup that it names, which is missing or not read yet.
+    `away`: it was sent to, or is booked on, a node of which the plan holds nothing.
     """
 
     uid: str
@@ -43,7 +44,13 @@ class OwnerPod:
     nominated: bool = False
     obstacle: str = ""
     barred: bool = False
+    groupless: bool = False
     away: bool = False
+
+    @property
+    def stopped(self) -> bool:
+        """True where it could not start on free cards now."""
+        return self.barred or self.groupless
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,12 +123,12 @@ def _evictions(state: Situation, ready: Sequence[Victim]) -> tuple[Evict, ...]:
 
 
 def _nominations(state: Situation) -> tuple[Nominate, ...]:
-    """All waiting pods of the owner at once, or none: half a gang on its cards helps nobody. Whom its queue stops
-    would be refused there by ourselves: its cards are held meanwhile."""
+    """All waiting pods of the owner at once, or none: half a gang on its cards helps nobody. Whom its queue stops,
+    or its PodGroup, would be refused there by ourselves: its cards are held meanwhile."""
     waiting = state.owners(OwnerState.WAITING)
     if state.empty.lacks or state.sent or not state.cards_free:
         return ()
-    if not waiting or any(pod.barred for pod in waiting):
+    if not waiting or any(pod.stopped for pod in waiting):
         return ()
     if state.progress.nominations >= MOST_NOMINATIONS:
         return ()
@@ -153,7 +153,7 @@ def _waits_for_others(state: Situation, sends: tuple[Evict, ...]) -> bool:
     waiting, needed = state.owners(OwnerState.WAITING, OwnerState.BOOKED), state.needed
     gang = state.plan.owner_kind is OwnerKind.GANG
     asked = needed is not None and len(sends) == len(needed) == len(unsent(state.plan, state.world))
-    return not asked or gang or any(pod.barred or pod.away for pod in waiting)
+    return not asked or gang or any(pod.stopped or pod.away for pod in waiting)
 
 
 def _to_other_cards(state: Situation) -> tuple[Action, ...]:

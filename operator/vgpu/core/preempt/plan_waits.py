@@ -68,6 +68,8 @@ def _owner(state: Situation, name_of: Callable[[str], str]) -> str:
     if not waiting:
         return ""
     named = names_words([name_of(pod.uid) for pod in waiting])
+    if any(pod.groupless for pod in waiting):
+        return f"the PodGroup of {named} to be there"
     if any(pod.barred for pod in waiting):
         return f"its queue to let {named} start"
     return f"{named} to be bound"
