@@ -17,8 +17,8 @@ from vgpu.controller.nominator import Deciders, Nominator
 from vgpu.controller.offers import Offers, OffersByAge
 from vgpu.controller.room_search import VIEWS
 from vgpu.core.facts import PodFact, Taint
-from vgpu.core.filtering import NodeFilter
-from vgpu.core.ledger import Ledger
+from vgpu.core.filtering import FilterAnswer, NodeFilter
+from vgpu.core.ledger import Changes, Ledger
 from vgpu.core.nomination import Nomination, nominate
 from vgpu.core.placement import Policies
 from vgpu.core.views import NodeView
@@ -198,6 +198,44 @@ async def test_a_pod_that_keeps_being_refused_is_left_alone_after_three_tries() 
         for _ in range(10):
             await it.settle()
         assert sorted(name for name, _ in it.sink.written) == ["one"] * 3 + ["two"] * 3
+
+
+async def test_whom_his_queue_lets_start_no_more_is_not_sent() -> None:
+    class Queue(OffersByAge):
+        full = True
+
+        def admits(self, pod: PodFact) -> bool:
+            return not self.full
+
+    queue = Queue()
+    async with bench("node-a", offers=queue) as it:
+        it.ledger.put_pod(bound("old", "node-a", memory_mib=CARD_MIB))
+        it.ledger.put_pod(pending("new"))
+        await it.settle()
+        assert it.ask("new", "node-a") == []
+        it.ledger.drop_pod("uid-old")
+        await it.settle()
+        assert it.sink.written == []
+        queue.full = False
+        it.nominator.changed(Changes(freed=frozenset({"node-a"})))
+        await it.settle()
+        assert it.sink.written == [("new", "node-a")]
+
+
+async def test_a_pod_that_its_queue_refused_has_all_its_tries_afterwards() -> None:
+    async with bench("node-a", nomination_seconds=0.02) as it:
+        new = pending("new")
+        it.ledger.put_pod(new)
+        await it.settle()
+        it.nominator.start_over()
+        for _ in range(5):
+            await it.settle()
+        assert it.sink.written == [("new", "node-a")] * 3
+        it.nominator.answered(new, FilterAnswer([], no_fit_anywhere=True, barred=True))
+        it.nominator.changed(Changes(freed=frozenset({"node-a"})))
+        for _ in range(5):
+            await it.settle()
+        assert it.sink.written == [("new", "node-a")] * 6
 
 
 async def test_a_new_answer_gives_new_tries() -> None:

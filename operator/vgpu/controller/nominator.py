@@ -101,10 +101,9 @@ class Nominator:
     def answered(self, pod: PodFact, answer: FilterAnswer) -> None:
         """The extender has answered for this pod."""
         self._due.discard(pod.uid)
-        if answer.nodes:
-            self._refused.discard(pod.uid)
-        else:
-            self._refused.add(pod.uid)
+        (self._refused.discard if answer.nodes else self._refused.add)(pod.uid)
+        if answer.barred:  # that says nothing about what it was sent to
+            self._tries.forget(pod.uid)
         self._answered.note(pod, answer)
         self._take_back()
         if not answer.missed or not self._fence.leading:

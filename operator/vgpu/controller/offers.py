@@ -17,6 +17,9 @@ class Offers(Protocol):
     def turns(self) -> Turns:
         """The order of this moment."""
 
+    def admits(self, pod: PodFact) -> bool:
+        """Whether limits of its queue let this pod start now."""
+
     def owed(self) -> Collection[str]:
         """Uids of waiting pods to which something is owed: they are offered room whatever refused them."""
 
@@ -46,6 +49,10 @@ class OffersByAge:
     def turns(self) -> Turns:
         """By priority and age."""
         return BY_AGE
+
+    def admits(self, pod: PodFact) -> bool:
+        """No queue is asked."""
+        return True
 
     def owed(self) -> Collection[str]:
         """Nobody."""

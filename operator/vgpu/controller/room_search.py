@@ -65,9 +65,10 @@ class RoomSearch:
         return self._views(sorted(names))
 
     def placement_now(self, chosen: Nomination, pod: PodFact) -> Placement | None:
-        """Where the chosen pod's cards are as things stand now, on the chosen node."""
+        """Where the chosen pod's cards are as things stand now, on the chosen node. Others of its queue may have
+        started since it was chosen."""
         view = self._ledger.view(chosen.placement.node)
-        if view is None or pod.request is None:
+        if view is None or pod.request is None or not self._offers.admits(pod):
             return None
         if self._answered.counted_on(view.name):
             found = self._answered.nominate([view], [pod], 1, self._offers.turns())

@@ -62,6 +62,10 @@ class DebtOffers:
         service = Service(standing.queues, self._entitled_with(standing, absent), classes)
         return Turns(partial(self._key, service), self._admits, self._starts_alone)
 
+    def admits(self, pod: PodFact) -> bool:
+        """Whether its queue lets it start now."""
+        return self._admits([], pod)
+
     def owed(self) -> Collection[str]:
         """Waiting pods of those to whom something is owed, no more of each than it lacks."""
         if self._owed is None:
