@@ -6,8 +6,12 @@ import pytest
 
 from tests.core.building import make_request, want
 from tests.core.preempt.plan_cluster import DRAINING, PlanCluster
+from vgpu.core.facts import AssignedCard, AssignedContainer
+from vgpu.core.placement import Placement
 from vgpu.core.preempt import plan_step
 from vgpu.core.preempt.plan import Evict, Nominate, PlanEnd, PlanLimits, key_of
+from vgpu.core.recount import reservations_of
+from vgpu.core.request import ContainerKind
 
 WHOLE = make_request(want(1))
 QUARTERS = make_request(want(4, percent=25))
@@ -49,6 +53,18 @@ def test_s03_the_fourth_victim_is_spared_when_three_are_enough() -> None:
     assert cluster.evictions == victims[:3]
     assert end_of(cluster, plan) is PlanEnd.OWNER_BOUND
     assert len(cluster.uuids("h")) == 4
+
+
+@pytest.mark.parametrize("cards", [("GPU-10", "GPU-11"), ("GPU-11", "GPU-10")], ids=" ".join)
+def test_containers_that_differ_are_sent_to_just_what_is_held_for_each(cards: tuple[str, str]) -> None:
+    """The other way round they would fit too, and what is held and sent to would together be more than either."""
+    cluster, request = PlanCluster(cards=2), make_request(want(1, 30, 30, name="x"), want(1, 30, name="y"))
+    cluster.wait("h", request)
+    x, y = (AssignedCard(uuid, 30, cores, whole=False) for uuid, cores in zip(cards, (30, 0), strict=True))
+    apart = (AssignedContainer("x", ContainerKind.APP, (x,)), AssignedContainer("y", ContainerKind.APP, (y,)))
+    plan = cluster.plan("h", [], [("h", Placement("n1", apart, 2))])
+    [sent] = [action for action in cluster.step(plan).actions if isinstance(action, Nominate)]
+    assert set(reservations_of((("h", sent.placement),))) == {one.reservation for one in plan.reservations}
 
 
 def test_s05_the_owner_is_sent_to_its_cards_only_when_the_last_victim_is_gone() -> None:

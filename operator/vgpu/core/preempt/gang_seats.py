@@ -89,7 +89,7 @@ def asks_for(request: PodRequest, seat: Sequence[NodeReservation], view: NodeVie
     Whoever else is on the cards does not matter: the pod is placed on a copy with room for this seat alone.
     """
     held = {card.reservation.uuid: card.reservation for card in seat}
-    cards = tuple(_only(card.fact, held[card.fact.uuid]) for card in view.cards if card.fact.uuid in held)
+    cards = tuple(only_room_for(card.fact, held[card.fact.uuid]) for card in view.cards if card.fact.uuid in held)
     if view.inventory is None or len(cards) < len(held):
         return False
     uid = seat[0].reservation.uid
@@ -161,7 +161,7 @@ def reseated(cards: Iterable[NodeReservation], sits_now: Callable[[str], str]) -
     )
 
 
-def _only(card: CardFact, held: Reservation) -> CardView:
+def only_room_for(card: CardFact, held: Reservation) -> CardView:
     """The card with so much room as is held of it, and no more."""
     if held.exclusive:
         return CardView(card)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from vgpu.core.placement import Placement, place
 from vgpu.core.preempt.endings import ENDINGS, MOST_NOMINATIONS, UNITS_FIRST
 from vgpu.core.preempt.facts import OwnerKind, PlanFact, PlanPhase, Victim
+from vgpu.core.preempt.gang_seats import only_room_for
 from vgpu.core.preempt.needed import unsent
 from vgpu.core.preempt.plan import (
     Action,
@@ -174,11 +175,14 @@ def _wake(state: Situation) -> int | None:
 
 
 def _on_held_cards(state: Situation, pod: OwnerPod) -> Placement | None:
-    """The pod on just the cards that are held for it, or None when a rule of its node is against it now."""
+    """The pod on just what is held for it of each card, or None when a rule of its node is against it now. Its
+    containers on others of these cards than planned would take more, beside what is held, than was found free."""
     held = [card for card in state.plan.reservations if card.reservation.uid == pod.uid]
     view = state.world.views[held[0].node]
-    uuids = {card.reservation.uuid for card in held}
-    only = replace(view, cards=tuple(card for card in view.cards if card.fact.uuid in uuids))
+    of_card = {card.reservation.uuid: card.reservation for card in held}
+    cards = [card.fact for card in view.cards if card.fact.uuid in of_card]
+    seats = tuple(only_room_for(card, of_card[card.uuid]) for card in cards)
+    only = replace(view, cards=seats, reservations=())  # what is held for others is beside it
     if pod.request is None:
         return None
     placement = place(only, pod.request, pod.uid, state.world.policies)
