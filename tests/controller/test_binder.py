@@ -19,7 +19,10 @@ from vgpu.controller.wire import BindArgs
 from vgpu.core.facts import Identity, Plugin
 from vgpu.core.ledger import Ledger
 from vgpu.core.placement import Policies
+from vgpu.core.preempt.facts import NodeReservation
+from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.presets import PresetSettings
+from vgpu.core.views import Reservation
 from vgpu.settings import OperatorSettings
 
 
@@ -99,6 +102,16 @@ async def test_a_bind_is_one_write_that_carries_uid_nonce_and_cards() -> None:
             it.store.pods["team", "p1"]["metadata"]["annotations"]["vgpu.dev/assignment"]
         )
         assert (assignment.pod_uid, assignment.node, len(assignment.nonce)) == ("uid-p1", "n1", 16)
+
+
+async def test_a_pod_for_which_a_plan_holds_a_card_gets_that_one() -> None:
+    async with bench("n1") as it:
+        it.ledger.put_inventory(inventory("n1", cards=2))
+        it.add()
+        held = NodeReservation("n1", Reservation("uid-p1", "GPU-n1-1", 1, 4096, 0, exclusive=False, coreless=True))
+        it.ledger.plans.put(PlanHold("team/p1-1", 1, (held,)))
+        assert await it.bind() == ""
+        assert it.cards() == ["GPU-n1-1"]
 
 
 async def test_the_booking_holds_the_cards_until_the_watch_shows_the_pod_bound() -> None:

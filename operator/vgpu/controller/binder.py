@@ -18,7 +18,8 @@ from vgpu.controller.writes import BindingWrite
 from vgpu.core.facts import AssignmentSource, Plugin, PodFact
 from vgpu.core.late_assignment import place_late
 from vgpu.core.ledger import Booking
-from vgpu.core.placement import Placement, place
+from vgpu.core.placement import Placement
+from vgpu.core.preempt.held_cards import place_held_first
 from vgpu.core.reasons import Refusal
 from vgpu.core.request import PodRequest
 from vgpu.core.views import NodeView
@@ -192,7 +193,8 @@ class Binder:
             barred = self._parts.queue_refusal(pod)
             if barred is not None:
                 return barred.message
-            placement = place(view, request, pod.uid, self._parts.policies)
+            plans = self._parts.ledger.plans
+            placement = place_held_first(view, request, pod.uid, self._parts.policies, plans)
             if isinstance(placement, Refusal):
                 return placement.message
             booking = self._booking(pod, placement)

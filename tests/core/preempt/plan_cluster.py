@@ -13,6 +13,7 @@ from vgpu.core.ledger import Ledger
 from vgpu.core.placement import Placement, Policies, place
 from vgpu.core.preempt.facts import NodeReservation, OwnerKind, PlanFact, PlanPhase, Victim
 from vgpu.core.preempt.gang_seats import GangNow, succeeded
+from vgpu.core.preempt.held_cards import place_held_first
 from vgpu.core.preempt.plan import (
     Action,
     Advance,
@@ -140,7 +141,7 @@ class PlanCluster:
         """Filter, book and bind, as any scheduler's request would; `refused`: the Binding is turned down."""
         pod = self.pods[uid]
         assert pod.request is not None
-        placement = place(self.view(node), pod.request, uid, Policies())
+        placement = place_held_first(self.view(node), pod.request, uid, Policies(), self.ledger.plans)
         if not isinstance(placement, Placement) or self.ledger.booking(uid):
             return False
         self.ledger.book(make_booking(uid, placement))
@@ -154,7 +155,7 @@ class PlanCluster:
         """Its Binding is on its way."""
         request = self.pods[uid].request
         assert request is not None
-        placement = place(self.view(node), request, uid, Policies())
+        placement = place_held_first(self.view(node), request, uid, Policies(), self.ledger.plans)
         assert isinstance(placement, Placement)
         self.ledger.book(make_booking(uid, placement))
 

@@ -8,15 +8,15 @@ is held there. Nothing here writes, decides how long a seat stays empty, or know
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vgpu.core.facts import CardFact
-from vgpu.core.placement import Placement, Policies, place
+from vgpu.core.placement import Policies
 from vgpu.core.preempt.facts import NodeReservation, PlanFact
 from vgpu.core.preempt.gang_state import GangState
+from vgpu.core.preempt.held_cards import place_as_held
 from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.preempt.seating import Member
 from vgpu.core.recount import reservations_of
 from vgpu.core.request import PodRequest
-from vgpu.core.views import CardView, Holder, HolderState, NodeView, Reservation, core_capacity
+from vgpu.core.views import CardView, NodeView
 
 ANY_ORDER = Policies()
 """What is held leaves no choice of cards."""
@@ -88,21 +88,15 @@ def asks_for(request: PodRequest, seat: Sequence[NodeReservation], view: NodeVie
 
     Whoever else is on the cards does not matter: the pod is placed on a copy with room for this seat alone.
     """
-    held = {card.reservation.uuid: card.reservation for card in seat}
-    cards = tuple(only_room_for(card.fact, held[card.fact.uuid]) for card in view.cards if card.fact.uuid in held)
-    if view.inventory is None or len(cards) < len(held):
+    held = [card.reservation for card in seat]
+    uuids = {one.uuid for one in held}
+    cards = tuple(CardView(card.fact) for card in view.cards if card.fact.uuid in uuids)
+    if view.inventory is None or len(cards) < len(uuids):
         return False
-    uid = seat[0].reservation.uid
-    alone = NodeView(
-        view.name,
-        node=view.node,
-        inventory=view.inventory,
-        cards=cards,
-        used_slots=sum(card.used_slots for card in cards),
-        effective_slots=sum(card.fact.slots for card in cards),
-    )
-    found = place(alone, request, uid, ANY_ORDER)
-    return isinstance(found, Placement) and set(reservations_of(((uid, found),))) == set(held.values())
+    slots = sum(card.fact.slots for card in cards)
+    alone = NodeView(view.name, node=view.node, inventory=view.inventory, cards=cards, effective_slots=slots)
+    found = place_as_held(alone, request, held, ANY_ORDER)
+    return found is not None and set(reservations_of(((held[0].uid, found),))) == set(held)
 
 
 def refilled(
@@ -159,14 +153,3 @@ def reseated(cards: Iterable[NodeReservation], sits_now: Callable[[str], str]) -
     return tuple(
         replace(card, reservation=replace(card.reservation, uid=sits_now(card.reservation.uid))) for card in cards
     )
-
-
-def only_room_for(card: CardFact, held: Reservation) -> CardView:
-    """The card with so much room as is held of it, and no more."""
-    if held.exclusive:
-        return CardView(card)
-    cores = max(0, core_capacity(card) - held.cores - held.coreless)
-    memory_mib = max(0, card.memory_mib - held.memory_mib)
-    slots = card.slots - held.slots
-    rest = Holder("", "", "", slots, memory_mib, cores, exclusive=False, state=HolderState.RUNNING)
-    return CardView(card, (rest,), slots, memory_mib, cores)

@@ -7,10 +7,10 @@ between any two actions: a step looks only at what there is, so it says the rest
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vgpu.core.placement import Placement, place
+from vgpu.core.placement import Placement
 from vgpu.core.preempt.endings import ENDINGS, MOST_NOMINATIONS, UNITS_FIRST
 from vgpu.core.preempt.facts import OwnerKind, PlanFact, PlanPhase, Victim
-from vgpu.core.preempt.gang_seats import only_room_for
+from vgpu.core.preempt.held_cards import place_on_held
 from vgpu.core.preempt.needed import unsent
 from vgpu.core.preempt.plan import (
     Action,
@@ -179,11 +179,6 @@ def _on_held_cards(state: Situation, pod: OwnerPod) -> Placement | None:
     containers on others of these cards than planned would take more, beside what is held, than was found free."""
     held = [card for card in state.plan.reservations if card.reservation.uid == pod.uid]
     view = state.world.views[held[0].node]
-    of_card = {card.reservation.uuid: card.reservation for card in held}
-    cards = [card.fact for card in view.cards if card.fact.uuid in of_card]
-    seats = tuple(only_room_for(card, of_card[card.uuid]) for card in cards)
-    only = replace(view, cards=seats, reservations=())  # what is held for others is beside it
     if pod.request is None:
         return None
-    placement = place(only, pod.request, pod.uid, state.world.policies)
-    return placement if isinstance(placement, Placement) else None
+    return place_on_held(view, pod.request, [card.reservation for card in held], state.world.policies)

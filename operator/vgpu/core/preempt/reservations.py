@@ -173,7 +173,7 @@ class PlanHolds:
         for one in (*nominated, *planned):
             key = (one.uid, one.uuid)
             both = _larger(held[key], one) if key in held else one
-            if key not in taken or _larger(taken[key], both) != taken[key]:
+            if key not in taken or not covers(taken[key], both):
                 held[key] = both
         return tuple(held[key] for key in sorted(held))
 
@@ -241,6 +241,11 @@ def with_stuck(view: NodeView, stuck: Collection[str]) -> NodeView:
 
 def _staying(holder: Holder, stuck: Collection[str]) -> Holder:
     return replace(holder, state=HolderState.RUNNING) if holder.uid in stuck and holder.leaving else holder
+
+
+def covers(held: Reservation, one: Reservation) -> bool:
+    """True when who holds the first needs nothing more for the second."""
+    return _larger(held, one) == held
 
 
 def _larger(one: Reservation, other: Reservation) -> Reservation:
