@@ -111,6 +111,39 @@ async def test_what_the_first_in_rank_may_not_have_is_free_for_others() -> None:
         assert it.ask("low", "node-a") == ["node-a"], "taints are kube-scheduler's own filter"
 
 
+def without_an_answer(it: Bench) -> None:
+    """kube-scheduler met no extender when it tried the pod of high priority: the leader had just died."""
+    high = pending("high", priority=FIRST, memory_mib=CARD_MIB)
+    it.ledger.put_pod(replace(high, unschedulable=False, attempt_failed=True))
+
+
+@pytest.mark.parametrize("known_before", [True, False])
+async def test_who_met_no_extender_keeps_its_place_under_the_next_leader(known_before: bool) -> None:
+    async with bench("node-a", nomination_settle_seconds=60) as it:
+        it.ledger.put_pod(bound("old", "node-a", memory_mib=CARD_MIB))
+        it.ledger.put_pod(pending("low", priority=SECOND, memory_mib=CARD_MIB))
+        if known_before:
+            without_an_answer(it)
+        it.consumer.drain()
+        it.nominator.start_over()
+        if not known_before:
+            without_an_answer(it)
+        assert it.ask("low", "node-a") == []
+        it.ledger.drop_pod("uid-old")
+        assert it.ask("low", "node-a") == []
+        assert it.ask("high", "node-a") == ["node-a"]
+
+
+async def test_who_met_no_extender_is_sent_in_its_turn() -> None:
+    async with bench("node-a") as it:
+        two_wait(it)
+        await it.settle()
+        without_an_answer(it)
+        it.ledger.drop_pod("uid-old")
+        await it.settle()
+        assert it.sink.written == [("high", "node-a")]
+
+
 @pytest.mark.parametrize("leading", [True, False])
 async def test_only_the_leader_holds(leading: bool) -> None:
     async with bench("node-a", nomination_settle_seconds=60) as it:

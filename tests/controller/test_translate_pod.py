@@ -192,6 +192,9 @@ def test_the_schedulers_own_no_is_read() -> None:
     assert (fact.unschedulable, fact.unschedulable_message, fact.nominated_node) == (True, "0/3 nodes", "n7")
     gated = {**condition, "reason": "SchedulingGated"}
     assert not pod(pod_json(status={"conditions": [gated]})).unschedulable
+    failed = pod(pod_json(status={"conditions": [{**condition, "reason": "SchedulerError"}]}))
+    marks = [(one.unschedulable, one.attempt_failed) for one in (fact, failed)]
+    assert marks == [(True, False), (False, True)]
 
 
 def test_owner_queue_and_kind_of_owner() -> None:

@@ -31,7 +31,7 @@ from vgpu.controller.when_open import when_open
 from vgpu.core.facts import PodFact
 from vgpu.core.filtering import FilterAnswer
 from vgpu.core.ledger import Changes
-from vgpu.core.nomination import Nomination, may_be_placed, waits_for_us
+from vgpu.core.nomination import Nomination, may_be_placed, takes_turns
 from vgpu.core.request import PodRequest
 from vgpu.errors import ApiRefused, ApiUnavailable, NotLeading, OutcomeUnknown
 from vgpu.kube.objects import Key
@@ -120,6 +120,7 @@ class Nominator:
                 self._forget(uid)
             else:
                 self._held.look(uid)
+                self._refused |= {uid} if pod.attempt_failed else set()
         self._tries.forgive()
         if changes.freed - self._held.take_given_up():
             self._offers.room_came()
@@ -149,8 +150,7 @@ class Nominator:
                 await learn(self._index, self._requests(key))
                 found = self._choose(key)
             for chosen in found:
-                owed = self._offers.owes(chosen.pod.uid)
-                await (self._pace_owed if owed else self._pace).turn()
+                await (self._pace_owed if self._offers.owes(chosen.pod.uid) else self._pace).turn()
                 with one_object("nominations", f"{chosen.pod.namespace}/{chosen.pod.name}"):
                     await self._send(chosen)
 
@@ -223,8 +223,8 @@ class Nominator:
         return self._room.best_of_all(pod)
 
     def _waiting(self, *, at_once: bool = False) -> list[PodFact]:
-        """Pods that we refused, and owed ones, that nothing is held for yet. To be written to: those that
-        kube-scheduler has put aside, and whose own turn does not come anyway."""
+        """Pods that we refused or could not be asked about, and owed ones, that nothing is held for yet. To be
+        written to: those that kube-scheduler has put aside, and whose own turn does not come anyway."""
         if not self._freed:
             return []
         uids = {uid for uid in self._refused if at_once or uid not in self._due}.union(self._offers.owed())
@@ -233,7 +233,7 @@ class Nominator:
         return [pod for pod in pods if self._waits(pod, at_once=at_once) and self._may_try(pod.uid)]
 
     def _waits(self, pod: PodFact, *, at_once: bool = False) -> bool:
-        waits = may_be_placed if at_once else waits_for_us
+        waits = may_be_placed if at_once else takes_turns
         return waits(pod, self._settings.scheduler_name) and self._ledger.booking(pod.uid) is None
 
     def _may_try(self, uid: str) -> bool:

@@ -233,6 +233,9 @@ class PodFact:
     unschedulable: bool = False
     """Condition PodScheduled is False with reason Unschedulable."""
     unschedulable_message: str = ""
+    attempt_failed: bool = False
+    """The same condition with another reason: kube-scheduler's last attempt ended in an error, such as an extender
+    that did not answer, and is repeated after its back-off."""
     priority: int = 0
     scheduler_name: str = ""
     owner_uid: str = ""

@@ -49,6 +49,12 @@ def waits_for_us(pod: PodFact, scheduler_name: str) -> bool:
     return pod.unschedulable and may_be_placed(pod, scheduler_name)
 
 
+def takes_turns(pod: PodFact, scheduler_name: str) -> bool:
+    """True for such a one, and for one whose attempt ended in an error: nobody could tell it anything, and others
+    are not to pass it while its back-off lasts."""
+    return (pod.unschedulable or pod.attempt_failed) and may_be_placed(pod, scheduler_name)
+
+
 def rank(pod: PodFact) -> tuple[int, str, str]:
     """Sort key: higher priority first, then who was created earlier, then uid."""
     return (-pod.priority, pod.created, pod.uid)

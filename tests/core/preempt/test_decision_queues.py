@@ -74,9 +74,10 @@ class Cluster:
 
     def hold(self, uid: str, plan: Plan) -> PlanHold:
         """The plan is kept: its cards are held and its victims are to go."""
-        self.ledgers["n1"].put_pod(PodFact(uid, "team", uid, wants_gpus=True, request=WHOLE))
         hold = PlanHold(f"team/{uid}", 0, plan.reservations, frozenset((v.uid, v.node) for v in plan.victims))
-        self.ledgers["n1"].plans.put(hold)
+        for node in hold.nodes:
+            self.ledgers[node].put_pod(PodFact(uid, "team", uid, wants_gpus=True, request=WHOLE))
+            self.ledgers[node].plans.put(hold)
         return hold
 
 
@@ -170,7 +171,7 @@ def test_nobody_goes_whom_another_plan_evicts_already() -> None:
     cluster = full_of_low()
     answer = made(cluster.ask(high(queue="high")))
     first = uids(answer)
-    hold = PlanHold("team/H", 0, answer.reservations, frozenset((uid, "n1") for uid in first))
+    hold = cluster.hold("H", answer)
     plans = ((hold, EQUAL),)
     second = uids(cluster.ask(high("H2", queue="high"), plans=plans))
     assert len(second) == 1
@@ -216,8 +217,47 @@ def test_a_gang_does_not_go_whole_from_another_node_while_a_plan_takes_one_of_it
     cluster = Cluster(*LOW_HIGH, nodes=2)
     for number in range(8):
         cluster.run(f"L{number}", node=f"n{number // 4 + 1}", queue="low", gang=Gang("low", 7))
-    hold = PlanHold("team/H", 0, (), frozenset({("L0", "n1")}))
+    answer = made(cluster.ask(high(queue="high")))
+    assert len(uids(answer)) == 1, "the surplus"
+    hold = cluster.hold("H", answer)
     assert isinstance(cluster.ask(high("H2", queue="high"), plans=((hold, EQUAL),)), No)
+
+
+def test_s86_what_a_plans_victims_leave_beyond_its_need_is_room_for_the_next_before_they_are_asked() -> None:
+    """Four sharers leave four cards for the first, who wants one: the next three evict nobody, the fifth four."""
+    quarter = make_request(want(4, percent=25))
+    cluster = Cluster(*LOW_HIGH[:1], make_queue("high", 8), nodes=2)
+    for number in range(8):
+        cluster.run(f"L{number}", quarter, node=f"n{number // 4 + 1}", queue="low")
+    plans: list[tuple[PlanHold, Rank]] = []
+    gone: list[int] = []
+    for number in range(5):
+        pod = high(f"H{number}", queue="high")
+        answer = made(cluster.ask(pod, plans=tuple(plans)))
+        gone.append(len(answer.victims))
+        plans.append((cluster.hold(pod.uid, answer), EQUAL))
+    assert gone == [4, 0, 0, 0, 4]
+
+
+def test_s63_a_queue_at_its_capability_counts_who_goes_for_another_plan_of_it_already() -> None:
+    """The sharers give the queue four cards back for the one that the first wants."""
+    quarter = make_request(want(4, percent=25))
+    cluster = Cluster(make_queue("q", 0, capability=Limits(8000)), nodes=2)
+    for number in range(8):
+        cluster.run(f"L{number}", quarter, node=f"n{number // 4 + 1}")
+    first = made(cluster.ask(high()))
+    hold = cluster.hold("H", first)
+    assert len(first.victims) == 4
+    second = cluster.ask(high("H2"), plans=((hold, Rank(entitled=False, priority=100)),))
+    assert uids(second) == set()
+
+
+def test_who_was_to_go_for_a_plan_that_is_taken_over_is_not_counted_on() -> None:
+    cluster = full_of_low()
+    hold = cluster.hold("H", made(cluster.ask(high(queue="high"))))
+    lower = ((hold, Rank(entitled=False, priority=100)),)
+    answer = made(cluster.ask(high("H2", queue="high"), plans=lower))
+    assert uids(answer) == {victim for victim, _ in hold.victims}, "it goes for H2 now, by its own name"
 
 
 def test_nobody_goes_on_a_node_whose_cpu_would_not_do() -> None:

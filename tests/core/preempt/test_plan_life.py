@@ -9,6 +9,7 @@ from tests.core.preempt.plan_cluster import DRAINING, PlanCluster
 from vgpu.core.facts import AssignedCard, AssignedContainer
 from vgpu.core.placement import Placement
 from vgpu.core.preempt import plan_step
+from vgpu.core.preempt.facts import PlanFact
 from vgpu.core.preempt.plan import Evict, Nominate, PlanEnd, PlanLimits, key_of
 from vgpu.core.recount import reservations_of
 from vgpu.core.request import ContainerKind
@@ -231,6 +232,44 @@ def test_s40_room_on_another_node_ends_the_plan_and_spares_who_was_not_asked() -
     assert end_of(cluster, plan) is PlanEnd.ROOM_ELSEWHERE
     assert cluster.pods["h"].node == "n2"
     assert cluster.evictions == victims[:1]
+
+
+def shared_victims(cluster: PlanCluster) -> tuple[list[str], PlanFact, PlanFact]:
+    """Four sharers go for `h`, who wants one of their four cards; `next` takes another, and evicts nobody."""
+    victims = [f"l{i}" for i in range(4)]
+    for uid in victims:
+        cluster.running(uid, QUARTERS)
+    cluster.wait("h", WHOLE)
+    cluster.wait("next", WHOLE)
+    first = cluster.plan("h", victims)
+    return victims, first, cluster.plan("next", [], counting_on(cluster, "next", victims))
+
+
+def counting_on(cluster: PlanCluster, uid: str, victims: list[str]) -> list[tuple[str, Placement]]:
+    placement = cluster.planned(uid, victims)
+    assert placement is not None
+    return [(uid, placement)]
+
+
+def test_who_counts_on_anothers_victims_gets_his_card_when_they_are_gone() -> None:
+    cluster = PlanCluster()
+    victims, first, second = shared_victims(cluster)
+    cluster.step(second)
+    assert key_of(second) in cluster.plans, "nobody was asked to go yet"
+    cluster.settle()
+    assert cluster.evictions == victims
+    assert [end_of(cluster, plan) for plan in (first, second)] == [PlanEnd.OWNER_BOUND] * 2
+    assert cluster.uuids("h").isdisjoint(cluster.uuids("next"))
+
+
+def test_who_counts_on_anothers_victims_is_decided_on_anew_when_they_are_not_to_go_any_more() -> None:
+    cluster = PlanCluster()
+    _, first, second = shared_victims(cluster)
+    cluster.gone("h")
+    cluster.step(first)
+    cluster.step(second)
+    assert cluster.evictions == []
+    assert cluster.ends[key_of(second)].replan, cluster.ends
 
 
 def test_s41_a_victim_that_ends_by_itself_counts_and_the_rest_is_spared() -> None:

@@ -61,14 +61,15 @@ def left_for(ledger: Ledger, uids: Collection[str]) -> list[PlanHold]:
 
 
 def waits_for_evicted(ledger: Ledger, plan: Plan) -> bool:
-    """True when somebody leaves its cards who was evicted by us: they are held, so that nobody else need go."""
+    """True when somebody leaves its cards who was evicted by us, or is to be for another plan: they are held, so
+    that nobody else need go."""
     return any(_evicted_on(ledger, card) for card in plan.reservations)
 
 
 def _evicted_on(ledger: Ledger, held: NodeReservation) -> bool:
     evicted, view = ledger.plans.evicted(held.node), ledger.view(held.node)
-    card = view.card(held.reservation.uuid) if evicted and view is not None else None
-    return card is not None and any(holder.uid in evicted for holder in card.holders)
+    card = None if view is None else view.card(held.reservation.uuid)
+    return card is not None and any(holder.uid in evicted or holder.evicting for holder in card.holders)
 
 
 def still_holds(ledger: Ledger, planned: Collection[str], uids: tuple[str, ...], answer: Plan | No) -> bool:
@@ -81,4 +82,6 @@ def still_holds(ledger: Ledger, planned: Collection[str], uids: tuple[str, ...],
     hold = PlanHold("", 0, answer.reservations, frozenset((one.uid, one.node) for one in answer.victims))
     taken = [other for key in answer.takes if (other := ledger.plans.get(key)) is not None]
     taken += left_for(ledger, (*uids, *answer.claimants))
-    return fits(hold, taken, ledger.view)
+    others = [other for other in ledger.plans.all() if other.plan not in answer.takes]
+    going = frozenset(uid for other in others for uid, _ in other.victims)
+    return fits(hold, taken, ledger.view, going)

@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from vgpu import names
 from vgpu.compat import asks_volcano_dp
 from vgpu.controller.translate.assignment import read_assignment
-from vgpu.controller.translate.partial import Container, ContainerStatus, Metadata, PodModel, PodSpec, PodStatus
+from vgpu.controller.translate.partial import (
+    Condition,
+    Container,
+    ContainerStatus,
+    Metadata,
+    PodModel,
+    PodSpec,
+    PodStatus,
+)
 from vgpu.controller.translate.scheduling import SIDECAR_RESTART_POLICY, plain_scheduling_of, scheduling_of
 from vgpu.controller.translate.terms import group_of, pod_terms
 from vgpu.core.facts import Phase, PodFact, Scheduling
@@ -22,8 +30,10 @@ from vgpu.settings import OperatorSettings
 
 UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
 UNSCHEDULABLE = "Unschedulable"
+SCHEDULER_ERROR = "SchedulerError"
 _PHASES = {phase.value: phase for phase in Phase}
 _NO_SCHEDULING = Scheduling()
+_UNTRIED = Condition()
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -50,7 +60,6 @@ def pod_fact(raw: PodModel, reading: PodReading) -> PodFact:
     asked = _request(containers, metadata, reading.presets)
     assignment, problem = read_assignment(metadata, spec.node_name, containers, reading.presets)
     running, ever_ran = _runs(status)
-    unschedulable = _unschedulable_message(status)
     concerns_cards = asked is not None or assignment is not None or _bound_by_others(spec, containers)
     return PodFact(
         uid=metadata.uid,
@@ -65,8 +74,9 @@ def pod_fact(raw: PodModel, reading: PodReading) -> PodFact:
         container_running=running,
         ever_ran=ever_ran,
         unexpected_admission=status.phase == Phase.FAILED and status.reason == UNEXPECTED_ADMISSION,
-        unschedulable=unschedulable is not None,
-        unschedulable_message=unschedulable or "",
+        unschedulable=(tried := _tried(status)).reason == UNSCHEDULABLE,
+        unschedulable_message=tried.message if tried.reason == UNSCHEDULABLE else "",
+        attempt_failed=tried.reason == SCHEDULER_ERROR,
         priority=spec.priority or 0,
         scheduler_name=spec.scheduler_name,
         owner_uid=_owner_uid(metadata),
@@ -147,12 +157,10 @@ def _statuses(status: PodStatus) -> Iterable[ContainerStatus]:
     yield from status.ephemeral_container_statuses or ()
 
 
-def _unschedulable_message(status: PodStatus) -> str | None:
-    for condition in status.conditions or ():
-        if condition.type == names.SCHEDULED_CONDITION:
-            refused = condition.status == "False" and condition.reason == UNSCHEDULABLE
-            return condition.message if refused else None
-    return None
+def _tried(status: PodStatus) -> Condition:
+    """kube-scheduler's last word on a pod that it did not bind; an empty one where there is none."""
+    conditions = (one for one in status.conditions or () if one.type == names.SCHEDULED_CONDITION)
+    return next((one for one in conditions if one.status == "False"), _UNTRIED)
 
 
 def _owner_uid(metadata: Metadata) -> str:

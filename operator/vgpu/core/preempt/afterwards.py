@@ -14,8 +14,7 @@ from vgpu.core.preempt.eligible import Standing, standing_of
 from vgpu.core.preempt.facts import Workload
 from vgpu.core.preempt.feasible import NodeUse
 from vgpu.core.preempt.preview import Preview
-from vgpu.core.preempt.problem import with_reservation, without_reservations
-from vgpu.core.views import CardView, HolderState, NodeView
+from vgpu.core.preempt.problem import with_going, with_reservation, without_reservations
 
 
 def after(world: DecisionWorld, answer: Preview) -> DecisionWorld:
@@ -28,7 +27,7 @@ def after(world: DecisionWorld, answer: Preview) -> DecisionWorld:
         **world.workloads,
         **{uid: replace(world.workloads[uid], terminating=True) for uid in going},
     }
-    views = {name: _leaving(without_reservations(view, losing), going) for name, view in world.views.items()}
+    views = {name: with_going(without_reservations(view, losing), going) for name, view in world.views.items()}
     uses = dict(world.uses)
     for uid, seat in answer.seats:
         views[seat.node] = with_reservation(views[seat.node], uid, seat)
@@ -66,19 +65,3 @@ def _standing(
         for name, one in standing.usage.items()
     }
     return replace(standing, usage=usage)
-
-
-def _leaving(view: NodeView, going: Collection[str]) -> NodeView:
-    """The node where these pods have been asked to go, and have not gone yet."""
-    slots = sum(h.slots for card in view.cards for h in card.holders if h.uid in going and not h.leaving)
-    if not slots:
-        return view
-    cards = tuple(_card(card, going) for card in view.cards)
-    return replace(view, cards=cards, leaving_slots=view.leaving_slots + slots)
-
-
-def _card(card: CardView, going: Collection[str]) -> CardView:
-    if not any(holder.uid in going for holder in card.holders):
-        return card
-    holders = (replace(h, state=HolderState.TERMINATING) if h.uid in going else h for h in card.holders)
-    return replace(card, holders=tuple(holders))

@@ -93,10 +93,12 @@ def choose(
     if isinstance(found, Refusal):
         return _nobody(pool, preemptors[0], found)
     plan = _plan_of(world, pool, found)
-    refusal = _queues_refuse(world, preemptors, (world.workloads[victim.uid] for victim in plan.victims))
+    going = [one for uid, _ in questions.going if (one := world.workloads[uid]).queue == preemptors[0].queue]
+    victims = [world.workloads[victim.uid] for victim in plan.victims]
+    refusal = _queues_refuse(world, preemptors, (*victims, *going))
     if refusal is not None:
         return No(refusal, pool.candidates.until_seconds)
-    lost = _losers(world, questions.lower, plan)
+    lost = _losers(world, questions, plan)
     takes = tuple(hold.plan for hold in lost if hold.plan != NO_PLAN)
     return replace(plan, takes=takes, claimants=_uids(hold for hold in lost if hold.plan == NO_PLAN))
 
@@ -167,10 +169,11 @@ def _plan_of(world: DecisionWorld, pool: Pool, found: _Found) -> Plan:
     )
 
 
-def _losers(world: DecisionWorld, lower: Sequence[PlanHold], plan: Plan) -> Sequence[PlanHold]:
+def _losers(world: DecisionWorld, questions: Questions, plan: Plan) -> Sequence[PlanHold]:
     """What is held for others of lower rank and cannot stand beside this plan (S33)."""
     hold = PlanHold("", 0, plan.reservations, frozenset((one.uid, one.node) for one in plan.victims))
-    return (losers(hold, lower, world.views.get) if lower else None) or ()
+    going = frozenset(uid for uid, _ in questions.going)
+    return (losers(hold, questions.lower, world.views.get, going) if questions.lower else None) or ()
 
 
 def _uids(holds: Iterable[PlanHold]) -> tuple[str, ...]:

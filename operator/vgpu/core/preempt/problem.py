@@ -15,7 +15,7 @@ from vgpu.core.reasons import Reason, Refusal
 from vgpu.core.recount import reservations_of
 from vgpu.core.request import PodRequest
 from vgpu.core.score import Policies
-from vgpu.core.views import CardView, Holder, NodeView, Reservation
+from vgpu.core.views import CardView, Holder, HolderState, NodeView, Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +176,22 @@ def card_without(card: CardView, gone: Collection[str]) -> CardView:
 def held_mib(card: CardView, holder: Holder | Reservation) -> int:
     """MiB that the holder has of the card: an exclusive one without a stated amount has all of it."""
     return holder.memory_mib or (card.fact.memory_mib if holder.exclusive else 0)
+
+
+def with_going(view: NodeView, going: Collection[str]) -> NodeView:
+    """The node where these pods have been, or are to be, asked to go and are there still: leaving, as others."""
+    slots = sum(h.slots for card in view.cards for h in card.holders if h.uid in going and not h.leaving)
+    if not slots:
+        return view
+    cards = tuple(_card_with_going(card, going) for card in view.cards)
+    return replace(view, cards=cards, leaving_slots=view.leaving_slots + slots)
+
+
+def _card_with_going(card: CardView, going: Collection[str]) -> CardView:
+    if not any(holder.uid in going for holder in card.holders):
+        return card
+    holders = (replace(h, state=HolderState.TERMINATING) if h.uid in going else h for h in card.holders)
+    return replace(card, holders=tuple(holders))
 
 
 def with_reservation(view: NodeView, uid: str, placement: Placement) -> NodeView:

@@ -2,9 +2,11 @@
 
 Enters: a DecisionWorld, the pods, the Pool of those who could go for them. Leaves: NodeProblems, or a Refusal
 where no node would take the pods whoever left it. Each node is seen as it stands for these pods: nothing is held
-for plans that they may take over, those who are stuck stay, and who goes for another plan does not go again.
+for plans that they may take over, those who are stuck stay, and who goes for another plan goes anyway: what he
+leaves beyond that plan's needs is room for these pods.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +17,7 @@ from vgpu.core.preempt.cluster_search import NAMED_NODES
 from vgpu.core.preempt.decision_world import DecisionWorld
 from vgpu.core.preempt.facts import Workload
 from vgpu.core.preempt.pool import Pool
-from vgpu.core.preempt.problem import Need, NodeProblem, Unit, without_reservations
+from vgpu.core.preempt.problem import Need, NodeProblem, Unit, with_going, without_reservations
 from vgpu.core.preempt.quotas import capability_needs
 from vgpu.core.preempt.reservations import with_stuck
 from vgpu.core.reasons import Reason, Refusal
@@ -36,14 +38,19 @@ class Questions:
         self.lower, others = world.plans_around(preemptors)
         self._asked = asked or Asked()
         self._given_up = frozenset(uid for hold in self.lower for uid in hold.uids)
-        self._victims = self._asked.apart.of(pool.victims, world.still_to_go(others))
+        self.going = world.still_to_go(others)
+        self._victims = self._asked.apart.of(pool.victims, self.going)
+        self._going_on: dict[str, set[str]] = defaultdict(set)
+        for uid, node in self.going:
+            self._going_on[node].add(uid)
 
     def problems(self, request: PodRequest) -> list[NodeProblem] | Refusal:
         """One problem per node that kube-scheduler's own filters would not refuse whatever goes (S28)."""
         world, pool = self.world, self.pool
         alike = [pod for pod in self.preemptors if pod.request == request]
         asking = tuple(world.scheduling.get(pod.uid, _NOTHING) for pod in alike)
-        quota = capability_needs(world.standing, alike[0].queue, alike[0].claim, pool.own)
+        going = [world.workloads[uid] for uid, _ in self.going]
+        quota = capability_needs(world.standing, alike[0].queue, alike[0].claim, pool.own, going)
         given = (asking, quota, self._victims.allowances, world.policies, self._given_up, pool.avoid)
         shelf, owner_uid = self._asked.shelf(request, given), alike[0].uid
         look = _Look(shelf.request, owner_uid, _Beyond.of(asking), set(asking), quota)
@@ -77,6 +84,8 @@ class Questions:
     def _as_it_stands(self, view: NodeView) -> NodeView:
         """The same object where nothing differs, so that a search can tell that nothing changed."""
         seen = without_reservations(view, self._given_up) if self._given_up else view
+        if view.name in self._going_on:
+            seen = with_going(seen, self._going_on[view.name])
         return with_stuck(seen, self.pool.avoid.stuck) if self.pool.avoid.stuck else seen
 
     def _closed(self, view: NodeView, asking: Iterable[Scheduling]) -> str:

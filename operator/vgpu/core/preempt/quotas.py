@@ -7,6 +7,7 @@ single victim may go is decided elsewhere.
 
 from collections.abc import Iterable
 
+from vgpu.core.preempt.amounts import sum_of
 from vgpu.core.preempt.eligible import Standing
 from vgpu.core.preempt.facts import Amounts, Limits, Workload
 from vgpu.core.preempt.problem import Allowance, Need
@@ -32,9 +33,14 @@ def guarantees(standing: Standing, own_queue: str) -> tuple[Allowance, ...]:
 
 
 def capability_needs(
-    standing: Standing, own_queue: str, added: Amounts, victims: Iterable[Workload]
+    standing: Standing,
+    own_queue: str,
+    added: Amounts,
+    victims: Iterable[Workload],
+    going: Iterable[Workload] = (),
 ) -> tuple[Need, ...]:
-    """Per dimension in which the own queue would use more than its capability: what its victims must give (S63).
+    """Per dimension in which the own queue would use more than its capability: what its victims must give (S63),
+    beside those of it who are `going` for others and are not among them.
 
     Nothing where it stays within it without evictions.
     """
@@ -42,8 +48,10 @@ def capability_needs(
     if queue is None:
         return ()
     usage = standing.usage_of(own_queue)
-    used = _dimensions(usage.staying + usage.promised)
-    own = [victim for victim in victims if victim.queue == own_queue]
+    go_anyway = {one.uid: one for one in going if one.queue == own_queue}
+    gives = sum_of(one.amounts for one in go_anyway.values())
+    used = _dimensions(usage.staying + usage.promised - gives)
+    own = [victim for victim in victims if victim.queue == own_queue and victim.uid not in go_anyway]
     needs = []
     for place, (name, most) in enumerate(zip(_NAMES, _limits(queue.capability), strict=True)):
         more = _dimensions(added)[place]

@@ -4,7 +4,7 @@ Enter: the new plan's hold, the holds that rank lower, weakest first, and the no
 lost are decided on anew by the caller; pods that are leaving for them are free room for everyone.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from vgpu.core.preempt.reservations import PlanHold, without_plans
 from vgpu.core.preempt.room import fits_later
@@ -12,9 +12,13 @@ from vgpu.core.views import Holder, NodeView
 
 
 def losers(
-    new: PlanHold, lower: Sequence[PlanHold], view_of: Callable[[str], NodeView | None]
+    new: PlanHold,
+    lower: Sequence[PlanHold],
+    view_of: Callable[[str], NodeView | None],
+    going: Set[str] = frozenset(),
 ) -> list[PlanHold] | None:
     """The lower plans that must end so that the new one fits *later*; None when it fits not even without all.
+    `going`: uids of those who are to go for others' plans.
 
     Plans that share none of its cards are asked only when a node's slots are short.
     """
@@ -23,18 +27,24 @@ def losers(
     sharing = [hold for hold in lower if cards & _cards(hold)]
     beside = [hold for hold in lower if not cards & _cards(hold) and new.nodes & hold.nodes]
     for hold in (*sharing, *beside):
-        if fits(new, found, view_of):
+        if fits(new, found, view_of, going):
             return found
         found.append(hold)
-    return found if fits(new, found, view_of) else None
+    return found if fits(new, found, view_of, going) else None
 
 
-def fits(new: PlanHold, gone: Iterable[PlanHold], view_of: Callable[[str], NodeView | None]) -> bool:
-    """True when the new hold fits *later* beside all that stands, without these plans and without its victims."""
-    going = {uid for uid, _ in new.victims}
+def fits(
+    new: PlanHold,
+    gone: Iterable[PlanHold],
+    view_of: Callable[[str], NodeView | None],
+    going: Set[str] = frozenset(),
+) -> bool:
+    """True when the new hold fits *later* beside all that stands, without these plans, without its victims and
+    without those who are `going` for others' plans."""
+    goes = going | {uid for uid, _ in new.victims}
 
     def counts(holder: Holder) -> bool:
-        return not holder.leaving and holder.uid not in going
+        return not holder.leaving and holder.uid not in goes
 
     gone = tuple(gone)
     for node in sorted({card.node for card in new.cards}):
