@@ -1,6 +1,7 @@
 """One event per pod and reason: when it changes, not while it stays, and not twice after a restart."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -178,6 +179,13 @@ def test_every_process_gives_the_same_name_to_the_same_news() -> None:
     assert first.name == pod_event(pod, Reason.READ_ERROR, "another").name
     assert first.name != pod_event(pod, Reason.AGENT_DOWN, "one text").name
     assert first.name != pod_event(replace(pod, uid="another"), Reason.READ_ERROR, "one text").name
+
+
+def test_an_event_about_a_pod_of_the_longest_name_has_a_name_wherever_that_is_cut() -> None:
+    for longest in (f"{'a' * 229}-{'b' * 23}", f"{'a' * 228}.-{'b' * 23}", "a" * 253):
+        name = pod_event(replace(pending("new"), name=longest), Reason.READ_ERROR, "one text").name
+        assert len(name) <= 253
+        assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", part) for part in name.split("."))
 
 
 async def test_an_event_that_cannot_be_made_keeps_no_other_pod_waiting_and_is_made_once_it_can_be() -> None:

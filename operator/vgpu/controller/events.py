@@ -20,6 +20,7 @@ from vgpu.controller.guard import one_object
 from vgpu.controller.pacing import DueKeys, Pace
 from vgpu.controller.told_codes import ToldCodes
 from vgpu.controller.writer import EventWrite
+from vgpu.controller.writes import event_name
 from vgpu.core.facts import PodFact
 from vgpu.core.ledger import Changes, Ledger
 from vgpu.core.reasons import Reason
@@ -201,7 +202,7 @@ def pod_event(pod: PodFact, reason: Reason, message: str, *, again: bool = False
     digest = sha256(f"{pod.uid}/{reason.value}".encode()).hexdigest()[:16]
     return EventWrite(
         namespace=pod.namespace,
-        name=f"{pod.name[:230]}.{digest}",
+        name=event_name(pod.name, digest),
         object_name=pod.name,
         object_uid=pod.uid,
         reason=reason.value,

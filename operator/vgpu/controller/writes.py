@@ -13,6 +13,8 @@ from vgpu import names
 from vgpu.kube.objects import Key
 
 EVENT_MESSAGE_BYTES = 1024
+LONGEST_OF_EVENT = 230
+"""Characters of an object's name in the name of an Event about it."""
 
 Body = dict[str, Any]
 
@@ -26,6 +28,11 @@ class BindingWrite:
     uid: str
     node: str
     annotations: Mapping[str, str]
+
+
+def event_name(of: str, what: str) -> str:
+    """The name of an Event about the object named so, as long as names may be and cut anywhere."""
+    return f"{of[:LONGEST_OF_EVENT].rstrip('-.')}.{what}"
 
 
 @dataclass(frozen=True, slots=True)

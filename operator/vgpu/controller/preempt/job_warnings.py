@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from vgpu.controller.preempt.jobs import Jobs
 from vgpu.controller.preempt.told import Told
 from vgpu.controller.translate.partial import Metadata, Partial
-from vgpu.controller.writes import EventWrite
+from vgpu.controller.writes import EventWrite, event_name
 from vgpu.core.preempt.facts import Workload
 from vgpu.errors import ApiRefused, ApiUnavailable
 
@@ -101,7 +101,7 @@ def _event(victim: Workload, job: _Job, by: str) -> EventWrite:
     )
     return EventWrite(
         namespace=victim.namespace,
-        name=f"{victim.owner.name[:200]}.{EVICTION_COUNTS.lower()}",
+        name=event_name(victim.owner.name, EVICTION_COUNTS.lower()),
         object_name=victim.owner.name,
         object_uid=victim.owner.uid,
         reason=EVICTION_COUNTS,

@@ -16,7 +16,7 @@ from vgpu.controller.guard import one_object
 from vgpu.controller.pacing import DueKeys, Pace
 from vgpu.controller.told_codes import ToldCodes
 from vgpu.controller.when_open import when_open
-from vgpu.controller.writes import EventWrite
+from vgpu.controller.writes import EventWrite, event_name
 from vgpu.core.explain import clip
 from vgpu.core.preempt.eligible import Standing, may_evict
 from vgpu.core.preempt.facts import OwnerKind, PlanFact, Workload
@@ -172,7 +172,7 @@ def event_about(
     digest = sha256("/".join(filter(None, (pod.uid, reason, about))).encode()).hexdigest()[:16]
     return EventWrite(
         namespace=pod.namespace,
-        name=f"{pod.name[:230]}.{digest}",
+        name=event_name(pod.name, digest),
         object_name=pod.name,
         object_uid=pod.uid,
         reason=reason,
