@@ -20,6 +20,9 @@ def text(*documents: Any) -> str:
     return "\n---\n".join(json.dumps(one) for one in documents)
 
 
+VOLCANO_JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "spec": {"tasks": [{"template": POD}]}}
+
+
 def test_a_pod_is_itself() -> None:
     assert pods_of(text(CONFIG, POD), "f") == (POD, 1)
 
@@ -66,12 +69,13 @@ def test_a_cron_job_makes_as_many_as_its_job() -> None:
     ("given", "words"),
     [
         (text(CONFIG), ["no manifest that makes pods", "ConfigMap"]),
+        (text(VOLCANO_JOB), ["it holds: Job of batch.volcano.sh", "ask for one of their pods"]),
         (text(POD, JOB), ["2 manifests", "ask for one"]),
         ("", ["nothing"]),
         ("a: [", ["neither YAML nor JSON"]),
         ("just words", ["nothing"]),
     ],
-    ids=["none", "two", "empty", "broken", "text"],
+    ids=["none", "unknown", "two", "empty", "broken", "text"],
 )
 def test_a_file_that_asks_about_nothing_says_what_it_holds(given: str, words: list[str]) -> None:
     with pytest.raises(ConfigurationError) as error:

@@ -26,9 +26,20 @@ def pods_of(text: str, source: str) -> tuple[Manifest, int]:
     pods = [(pod, _copies(one)) for one in manifests if (pod := _pod(one)) is not None]
     if len(pods) == 1:
         return pods[0]
-    kinds = ", ".join(sorted({str(manifest.get("kind", "no kind")) for manifest in manifests})) or "nothing"
-    problem = "no manifest that makes pods" if not pods else f"{len(pods)} manifests that make pods: ask for one"
-    raise ConfigurationError(f"{source} holds {problem} (it holds: {kinds})")
+    kinds = ", ".join(sorted({_kind(manifest) for manifest in manifests})) or "nothing"
+    if pods:
+        raise ConfigurationError(
+            f"{source} holds {len(pods)} manifests that make pods: ask for one (it holds: {kinds})"
+        )
+    known = f"known are Pod and what has a pod's template at {' or '.join(TEMPLATES)}"
+    advice = f"{known}: of others ask for one of their pods"
+    raise ConfigurationError(f"{source} holds no manifest that makes pods (it holds: {kinds}); {advice}")
+
+
+def _kind(manifest: Manifest) -> str:
+    """With the API where that tells something: a Job is Kubernetes' own, or Volcano's."""
+    kind, api = str(manifest.get("kind", "no kind")), str(manifest.get("apiVersion", ""))
+    return f"{kind} of {api.partition('/')[0]}" if "." in api.partition("/")[0] else kind
 
 
 def _single(documents: Iterable[Any]) -> Iterable[Manifest]:
