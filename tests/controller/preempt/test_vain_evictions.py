@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.controller.preempt.planner_world import World
-from tests.controller.preempt.test_planner import fill, play
+from tests.controller.preempt.planner_world import Api, World, whole
+from tests.controller.preempt.test_planner import BUDGET, fill, play
 from vgpu.controller.preempt.bodies import preemption_body
 from vgpu.controller.preempt.plan_objects import write_of
-from vgpu.core.preempt.facts import PlanPhase, QueueFact, StopPolicy
+from vgpu.core.preempt.budget_book import BudgetFact, LabelRule
+from vgpu.core.preempt.facts import DisruptionBudget, PlanPhase, QueueFact, StopPolicy
 from vgpu.core.preempt.plan_step import OVER
 from vgpu.errors import ApiRefused, ApiUnavailable, OutcomeUnknown
 
@@ -125,3 +126,21 @@ def test_who_left_after_a_call_without_an_answer_is_owed_like_who_was_evicted(se
         await world.until(lambda: any(plan.debts for plan in world.api.facts()), "the debt to be written")
 
     play(scenario)
+
+
+def test_whom_a_budget_may_keep_is_asked_first_so_that_nobody_else_goes_in_vain() -> None:
+    async def scenario(world: World) -> None:
+        covered = frozenset({("app", "db")})
+        world.low("free")
+        world.low("kept", labels=covered)
+        await world.begin()
+        world.high("h", whole(2))
+        await world.pass_time(60)
+        assert world.api.asked == ["uid-kept"] * 3
+        assert world.api.evictions == []
+
+    rule = LabelRule("app", "In", frozenset({"db"}))
+    queue = QueueFact("default", disruption_budget=DisruptionBudget.BEST_EFFORT)
+    refusals: list[Exception] = [ApiUnavailable(429, "TooManyRequests", BUDGET) for _ in range(3)]
+    budget = BudgetFact("team", "b", 0, (rule,))
+    play(scenario, Api(nodes={"n1": 2}, queues=[queue], budgets=[budget], raises={"evict": refusals}))

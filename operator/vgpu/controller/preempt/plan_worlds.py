@@ -5,13 +5,13 @@ Moments are whole seconds of the wall clock, as the API states them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vgpu.controller.learning import in_pieces
 from vgpu.controller.preempt.evictions import Evictions
 from vgpu.controller.preempt.idle_room import IdleRoom
 from vgpu.controller.preempt.plan_seats import PlanSeats
-from vgpu.controller.preempt.victim_units import units_of
+from vgpu.controller.preempt.victim_units import over_budget, units_of
 from vgpu.core.facts import PodFact, Scheduling
 from vgpu.core.index import FitIndex
 from vgpu.core.ledger import Ledger
@@ -145,7 +145,9 @@ class PlanWorlds:
     def _victims(self, plan: PlanFact) -> dict[str, VictimState]:
         units = units_of(plan, self._parts.roster)
         objections = {**units.short, **self._objections(plan)}
-        return {one.uid: self._victim(plan, one, units.unit, objections) for one in plan.victims}
+        doubtful = over_budget(plan, self._parts.roster, self._parts.evictions.accepted())
+        found = {one.uid: self._victim(plan, one, units.unit, objections) for one in plan.victims}
+        return found | {uid: replace(found[uid], doubtful=True) for uid in doubtful}
 
     def _victim(
         self, plan: PlanFact, victim: Victim, units: Mapping[str, str], objections: Mapping[str, str]

@@ -1,10 +1,11 @@
 """Victims of a plan that go together or not at all, since their gang would run with too few otherwise.
 
-Enters: a plan, the roster. Leaves: units by victim; why a unit is not whole any more. May not live here: who may
-be evicted, who has left already.
+Enters: a plan, the roster. Leaves: units by victim; why a unit is not whole any more; whom budgets may keep. May
+not live here: who may be evicted, who has left already.
 """
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from vgpu.core.preempt.facts import Gang, PlanFact
@@ -36,6 +37,15 @@ def units_of(plan: PlanFact, roster: Roster) -> VictimUnits:
             found.short.update(dict.fromkeys(going if staying else (), text))
     found.unit.update({victim.uid: victim.unit for victim in plan.victims if victim.unit})
     return found
+
+
+def over_budget(plan: PlanFact, roster: Roster, accepted: Collection[str]) -> frozenset[str]:
+    """Victims of the plan that are to go, and more of them than a disruption budget of theirs lets go now."""
+    going = {victim.uid for victim in plan.victims if _stays(roster, victim.uid)}
+    if len(plan.victims) < 2 or not going:
+        return frozenset()
+    covered = ((budget.allowed, budget.uids & going) for budget in roster.disruptions(accepted))
+    return frozenset(uid for allowed, uids in covered if len(uids) > allowed for uid in uids)
 
 
 def _stays(roster: Roster, uid: str) -> bool:

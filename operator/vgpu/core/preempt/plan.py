@@ -62,7 +62,8 @@ class VictimState:
     may not be evicted any more, or "". `refusals`: how often the API refused its eviction for a budget, the last
     time with leave to ask again at `retry_seconds`. `grace_ends_seconds`: its deletionTimestamp. `unsure`: it was
     asked to go, and nobody knows whether it does; `fails_since`: since when calls for it fail; `failure`: what the
-    API server said against it, but for a budget.
+    API server said against it, but for a budget. `doubtful`: a disruption budget lets fewer go now than the plan
+    needs, this one among them.
     """
 
     uid: str
@@ -76,6 +77,7 @@ class VictimState:
     unsure: bool = False
     fails_since: int | None = None
     failure: str = ""
+    doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True)

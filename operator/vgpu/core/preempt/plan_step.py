@@ -112,12 +112,14 @@ def _room(state: Situation) -> int | None:
 
 def _evictions(state: Situation, ready: Sequence[Victim]) -> tuple[Evict, ...]:
     """None while one waits to be asked again: were it refused for good, the others would have gone in vain. None
-    either for a gang that is not whole. Who may be leaving already takes no further room of maxInFlight."""
+    either for a gang that is not whole. Who may be leaving already takes no further room of maxInFlight. Those
+    whom a budget may keep are asked first, and alone: what they are told decides whether anybody else goes."""
     victims = state.world.victims
     if not _may_send(state):
         return ()
     if any(victims[v.uid].retry_seconds > state.now_seconds for v in ready):
         return ()
+    ready = [v for v in ready if victims[v.uid].doubtful] or ready
     others = [v.uid for v in ready if not victims[v.uid].unsure]
     not_yet = {*others} - {*others[: _room(state)]}
     return tuple(Evict(victim.uid) for victim in ready if victim.uid not in not_yet)
