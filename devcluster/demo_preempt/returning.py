@@ -47,11 +47,13 @@ def show_burst(play: Play, stage: Stage) -> None:
     groups = ceil(kinds[RUNNING[0].name] / SHARE_GROUP)
     alone = len(evicted) - kinds[RUNNING[0].name]
     freed = alone + groups * GROUP_CARDS
+    visited = {held.uuid for pod in play.running(VISITOR).values() for held in held_cards(pod)}
     stage.claim(
-        "nobody was evicted twice, and no more cards were cleared than were needed",
+        "nobody was evicted twice, and no more cards were cleared than newcomers sit on",
         f"{len(evicted)} evictions of {len(set(evicted))} pods: {alone} alone on a card, {groups} groups of "
-        f"{SHARE_GROUP} that shared {GROUP_CARDS}; {freed} cards cleared for {BURST.count} pods",
-        len(evicted) == len(set(evicted)) and freed <= BURST.count,
+        f"{SHARE_GROUP} that shared {GROUP_CARDS}; {freed} cards cleared, {len(cards)} taken by {BURST.name} and "
+        f"{len(visited)} by {VISITOR.name}",
+        len(evicted) == len(set(evicted)) and freed <= len(cards | visited),
     )
     kept = sum(len(held_cards(pod)) for work in RUNNING[1:] for pod in play.running(work).values())
     bare = len(play.running(RUNNING[-1]))
