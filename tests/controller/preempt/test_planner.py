@@ -475,6 +475,31 @@ def test_victim_and_preemptor_are_told_of_each_other() -> None:
     play(scenario)
 
 
+def test_s86_two_at_once_evict_one_set_of_sharers_though_the_first_eviction_is_not_answered_yet() -> None:
+    """Four pods share the four cards of each node: one such set leaves room for both."""
+
+    async def scenario(world: World) -> None:
+        for number in range(8):
+            world.low(f"l{number}", percent(25, 4), f"n{number // 4 + 1}")
+        process = await world.begin()
+        asked, answer = process.writer.evict, asyncio.Event()
+
+        async def slow(pod: Key) -> None:
+            await answer.wait()
+            await asked(pod)
+
+        process.writer.evict = slow  # type: ignore[method-assign]
+        world.high("h1")
+        world.high("h2")
+        await world.until(lambda: len(world.api.plans) == 2, "both to have a plan")
+        assert sorted(len(plan.victims) for plan in world.api.facts()) == [0, 4]
+        answer.set()
+        await world.until(lambda: world.bound("uid-h1") and world.bound("uid-h2"), "both to be bound")
+        assert len(world.api.evictions) == 4
+
+    play(scenario, Api({"n1": 4, "n2": 4}))
+
+
 def test_nobody_waits_until_it_is_written_that_a_victim_goes() -> None:
     async def scenario(world: World) -> None:
         fill(world)
