@@ -1,6 +1,6 @@
 """A gang whose victims leave loses a member, in one process and across restarts: one plan, one set of victims."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -125,6 +125,32 @@ def test_a_gang_that_needs_more_than_is_held_is_decided_on_anew_when_the_last_on
         assert (world.bound("uid-m0"), world.bound("uid-m1")) == (False, False)
         world.high("m3", whole(2), owner="g", group=LABEL, group_minimum=4)
         await world.until(lambda: plan_is_over(world), "its plan to end", 1)
+
+    play(story)
+
+
+def test_seats_that_are_taken_at_once_are_noted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a gang of hundreds all may be made anew in a moment: each note looks at the whole plan."""
+    noted: list[int] = []
+    real = PlanBook.succeed
+
+    def succeed(book: PlanBook, plan: str, taken: Mapping[str, str]) -> PlanFact | None:
+        noted.append(len(taken))
+        return real(book, plan, taken)
+
+    monkeypatch.setattr(PlanBook, "succeed", succeed)
+
+    async def story(world: World) -> None:
+        world.victims_end = False
+        scene(world)
+        await world.begin()
+        await world.until(lambda: len(world.api.evictions) == 4, "evictions")
+        for name in ("m2", "m3"):
+            member(world, name)
+        await lose(world, "m0", "m1")
+        world.end_leaving()
+        await both_run(world, "m2", "m3")
+        assert noted == [2]
 
     play(story)
 

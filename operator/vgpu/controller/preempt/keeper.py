@@ -7,7 +7,7 @@ the rules of a plan's life, requests.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from vgpu.controller.preempt.evictions import Order
@@ -115,6 +115,7 @@ class PlanKeeper:
             self._parts.evictions.ask(self._orders.of(plan, victim))
         for action in step.actions:
             self._carry_out(plan, action)
+        self._succeed(name, {one.lost: one.uid for one in step.actions if isinstance(one, Succeed)})
         if step.wake_seconds is not None:
             self._parts.wake(name, self._parts.wall.loop_time(step.wake_seconds))
 
@@ -179,19 +180,19 @@ class PlanKeeper:
         if isinstance(action, Nominate):
             self._parts.sender.send(action.uid, action.placement)
             self._parts.poke()
-        elif isinstance(action, Succeed):
-            self._succeed(key_of(plan), action)
         elif isinstance(action, Advance):
             self._advance(plan, action)
 
-    def _succeed(self, name: str, action: Succeed) -> None:
-        """Whoever goes on with the plan reads in its object who sits where: written once for each successor."""
-        LOG.info("seat taken plan=%s by=%s in place of=%s", name, action.uid, action.lost)
-        self._parts.sender.drop(action.lost)
-        plan = self._parts.book.succeed(name, action.lost, action.uid)
+    def _succeed(self, name: str, taken: Mapping[str, str]) -> None:
+        """Whoever goes on with the plan reads in its object who sits where: written once for all who come at once,
+        as of a large gang hundreds may."""
+        for lost, uid in taken.items():
+            LOG.info("seat taken plan=%s by=%s in place of=%s", name, uid, lost)
+            self._parts.sender.drop(lost)
+        plan = self._parts.book.succeed(name, taken) if taken else None
         if plan is not None:
             self._parts.objects.say(plan, self.waits_for(plan))
-            self._words.tell_seat(plan, action.uid)
+            self._words.tell_seats(plan, frozenset(taken.values()))
 
     def _living(self, name: str, plan_uid: str) -> PlanFact | None:
         """Just this plan, unless it is over: another may have its name by now."""

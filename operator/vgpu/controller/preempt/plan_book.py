@@ -123,11 +123,11 @@ class PlanBook:
             self._spared[plan], self._given_up[plan] = uids, given_up
             self._holds.put(self._hold_of(known))
 
-    def succeed(self, plan: str, lost: str, uid: str) -> PlanFact | None:
-        """The pod has the seat of one that is gone; the plan's object is about to say it."""
+    def succeed(self, plan: str, taken: Mapping[str, str]) -> PlanFact | None:
+        """Pods have the seats of those who are gone, by uid of these; the plan's object is about to say it."""
         known = self.living(plan)
         if known is not None:
-            known = succeeded(known, {lost: uid})
+            known = succeeded(known, taken)
             self._successors[plan] = dict(known.successors)
             self._store(known)
         return known

@@ -4,7 +4,7 @@ Enters: plans, and how they stand. Leaves: Events to be written, one short text 
 here: the words (core.preempt.words, core.preempt.plan_waits), what a plan does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from vgpu.controller.preempt.bodies import time_words
 from vgpu.controller.preempt.keeper_parts import KeeperParts
@@ -49,11 +49,11 @@ class PlanWords:
         for pod in self.owner_pods(plan):
             self._tell_of_cards(plan, pod, CARDS_HELD, lambda where: held_message(where, leaving, name))
 
-    def tell_seat(self, plan: PlanFact, uid: str) -> None:
-        """This pod has taken the seat of one that is gone."""
+    def tell_seats(self, plan: PlanFact, uids: Collection[str]) -> None:
+        """These pods have taken the seats of others that are gone."""
         gang, name = plan.owner_name, key_of(plan)
         for pod in self.owner_pods(plan):
-            if pod.uid == uid:
+            if pod.uid in uids:
                 self._tell_of_cards(plan, pod, SEAT_TAKEN, lambda where: seat_message(where, gang, name))
 
     def owner_pods(self, plan: PlanFact) -> list[Key]:
