@@ -379,6 +379,25 @@ def test_s51_a_gang_below_its_minimum_is_told_and_goes_after_the_hold_time() -> 
     run_virtually(story())
 
 
+def test_a_gang_below_its_minimum_has_the_hold_time_that_its_queue_grants_by_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        async with bench(3) as it:
+            pods = [member(f"a{n}", "g", 3) for n in range(3)]
+            await it.see(*(runs(pod, "n0", number) for number, pod in enumerate(pods)))
+            await it.see(bound("other", "n0", 2, CARD_MIB))
+            await it.lose("a2")
+            await it.see(member("b2", "g", 3))
+            monkeypatch.setitem(globals(), "HOLD_SECONDS", 3 * HOLD_SECONDS)
+            await asyncio.sleep(HOLD_SECONDS - 10)
+            assert it.evicted == []
+            await asyncio.sleep(20)
+            assert it.evicted == ["a0", "a1"]
+
+    run_virtually(story())
+
+
 def test_s51_a_gang_that_is_completed_in_time_goes_on() -> None:
     async def story() -> None:
         async with bench(3) as it:

@@ -77,6 +77,9 @@ class BrokenGangs:
             self._due.add(key, _now() + LOOK_AGAIN_SECONDS)
             return
         grace = self._parts.hold_seconds(state.running[0])
+        if _now() < since + grace:  # its queue grants more by now
+            self._due.add(key, since + grace)
+            return
         why = f"gang {key} lacks {state.missing} pods, and for {grace} s there was no room for them"
         for pod in in_vain(state, 0, grace, round(_now() - since)):
             self._parts.evict(pod, key, why)
