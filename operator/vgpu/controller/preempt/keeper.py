@@ -16,6 +16,7 @@ from vgpu.controller.preempt.plan_orders import PlanOrders
 from vgpu.controller.preempt.plan_words import PlanWords
 from vgpu.controller.preempt.plan_worlds import owner_uids
 from vgpu.controller.preempt.precedence import Acts, Precedence
+from vgpu.controller.preempt.step_pace import StepPace
 from vgpu.controller.preempt.swap_log import SwapLog
 from vgpu.controller.preempt.told import (
     VICTIMS_DRAINING,
@@ -56,6 +57,7 @@ class PlanKeeper:
         self._evicted: dict[str, set[str]] = {}
         self._uids: dict[str, str] = {}
         self._swaps = SwapLog()
+        self.pace = StepPace()
         self._words = PlanWords(parts)
         self._valid = Validation(parts, self._look)
         self._orders = PlanOrders(parts, self._words, self._living, self._valid)
@@ -93,6 +95,11 @@ class PlanKeeper:
 
     def step(self, name: str) -> None:
         """Do for this plan what is to be done now."""
+        began = self.pace.now()
+        self._step(name)
+        self.pace.note(name, self.pace.now() - began if name in self._last else 0)
+
+    def _step(self, name: str) -> None:
         plan = self._parts.book.living(name)
         if plan is None:
             self._forget(name)

@@ -79,7 +79,7 @@ class Planner:
         self._promises.note()
         for plan in self._parts.book.all_living():
             if concerns(plan, changes, self._parts.ledger.plans) or self.keeper.gains_by(plan, changes):
-                self.wake(key_of(plan), 0)
+                self.wake(key_of(plan), self.keeper.pace.until(key_of(plan)))
         self._parts.rounds.note(changes.pods)
         self.look_again()
 
