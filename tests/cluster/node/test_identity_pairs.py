@@ -10,7 +10,9 @@ pytestmark = pytest.mark.cluster
 
 ROUNDS_IN_CI = 4
 ROUNDS_OF_SOAK = 20
-GUESSED_PAIRS = 10
+GUESSED_PAIRS, GUESSED_ROUNDS = 10, 8
+"""Two pods are mixed up only if both wait at one moment, and then by even chance: so many rounds at most until
+that is seen."""
 GUESSING_AGENT = ("-m", "tests.cluster.node.guessing_agent")
 
 
@@ -48,9 +50,13 @@ def test_r05_the_same_run_without_the_identity_step_mixes_pods_up_and_is_found_o
     stage.start_agent(GUESSING_AGENT)
     try:
         stage.wait_open()
-        verdict = judge(stage, run_pairs(stage, list(pairs(0, GUESSED_PAIRS))))
-        print(f"{len(verdict.swapped)} of {verdict.compared} containers had another pod's cards")
-        assert verdict.compared == GUESSED_PAIRS * 2
+        for number in range(GUESSED_ROUNDS):
+            verdict = judge(stage, run_pairs(stage, list(pairs(number * GUESSED_PAIRS, GUESSED_PAIRS))))
+            print(f"{len(verdict.swapped)} of {verdict.compared} containers had another pod's cards")
+            assert verdict.compared == GUESSED_PAIRS * 2
+            if verdict.swapped:
+                break
+            stage.remove_pods()
         assert verdict.swapped
         assert verdict.faults
     finally:
