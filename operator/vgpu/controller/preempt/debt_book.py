@@ -41,6 +41,7 @@ class DebtBook:
         self._of_creditor: dict[str, dict[str, _Entry]] = {}
         self._evictions: OrderedDict[str, set[str]] = OrderedDict()
         self._touched: set[str] = set()
+        self._since: dict[str, int | None] = {}
 
     def put(self, plan: PlanFact) -> frozenset[str]:
         """A plan stands like this. Gives the creditors whose debt is new or larger."""
@@ -50,12 +51,14 @@ class DebtBook:
             self.drop(key)
         self._plans[key] = plan
         self._touched.add(key)
+        self._since.clear()
         grown = {creditor_of(debt) for debt in plan.debts if self._note(key, plan, debt)}
         return frozenset(grown)
 
     def drop(self, key: str) -> None:
         """A plan's object (NS/NAME) is gone, and nothing is owed for it any more."""
         self._plans.pop(key, None)
+        self._since.clear()
         for creditor in self._entries.pop(key, {}):
             of_creditor = self._of_creditor[creditor]
             del of_creditor[key]
@@ -80,8 +83,10 @@ class DebtBook:
 
     def owed_since(self, creditor: str) -> int | None:
         """When the plan was made of its oldest open debt; None: nothing is owed to it."""
-        entries = self._of_creditor.get(creditor, {}).values()
-        return min((entry.since_seconds for entry in entries if entry.left), default=None)
+        if creditor not in self._since:  # asked for each pod that waits, and some are owed for hundreds of plans
+            entries = self._of_creditor.get(creditor, {}).values()
+            self._since[creditor] = min((entry.since_seconds for entry in entries if entry.left), default=None)
+        return self._since[creditor]
 
     def creditors(self) -> list[str]:
         """Everybody to whom something is owed."""
@@ -159,6 +164,7 @@ class DebtBook:
 
     def _pay(self, entry: _Entry, pods: int) -> None:
         entry.paid += pods
+        self._since.clear()
         self._touched.add(entry.plan)
 
     def _note(self, key: str, plan: PlanFact, debt: Debt) -> bool:

@@ -84,7 +84,8 @@ class Waiting:
     def all(self) -> list[Place]:
         """Everybody who waits, in no order."""
         planned, service = self._planned_for(), self._service()
-        singles = [pod.uid for pod in self._ledger.pending() if self._is_tried(pod.uid)]
+        pending = (pod.uid for pod in self._ledger.pending() if pod.uid not in planned)
+        singles = [uid for uid in pending if self._is_tried(uid)]
         found = [self._place(pods, planned, service) for pods in self._together(singles)]
         found += [self._place(pods, planned, service) for pods in self._gangs.preemptors()]
         kept = {place.uids: place for place in found if place is not None}

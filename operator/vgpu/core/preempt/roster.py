@@ -59,7 +59,7 @@ class Roster:
         self._indexes = PodIndexes()
         self._bookings = BookingChanges(ledger)
         self._dirty_nodes: set[str] = set()
-        self._revision = 0
+        self._revision, self._settled = 0, -1
 
     def put_pod(self, fact: PodFact) -> None:
         """A pod is there, like this, with or without GPUs."""
@@ -180,13 +180,11 @@ class Roster:
         return self._revision
 
     def queue_of(self, pod: PodFact) -> str:
-        """The queue that the pod belongs to: the one it was bound in, else the one it names, else its
-        namespace's, else the default one."""
+        """The queue of the pod: the one it was bound in, else the one it names, its namespace's or the default."""
         return self._names.of(pod)
 
     def usage(self, queue: str, without_promise: str = "") -> QueueUsage:
-        """What the queue uses and is promised now, without what is promised to the pod of this uid; who of it is
-        entitled may be worked out later."""
+        """What the queue uses and is promised now, but for this uid; who of it is entitled may follow later."""
         self._settle()
         return self._book.usage(queue, without_promise)
 
@@ -244,8 +242,10 @@ class Roster:
         )
 
     def _settle(self) -> None:
-        """Work out everything that was marked."""
-        self._dirty |= self._bookings.take()
+        """Work out everything that was marked. Asked for at every turn, and mostly nothing was."""
+        if self._settled == self._ledger.version and not self._dirty and not self._dirty_nodes:
+            return
+        self._settled, self._dirty = self._ledger.version, self._dirty | self._bookings.take()
         while self._dirty_nodes:
             everyone = self._workloads if self._homes.cards_changed(node := self._dirty_nodes.pop()) else ()
             self._dirty.update(everyone, self._indexes.on_node.of(node))

@@ -6,6 +6,7 @@ follows from them. Nothing here decides what is done.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from vgpu.core.preempt.facts import PlanFact, Victim
 from vgpu.core.preempt.gang_seats import NONE_EMPTY, EmptySeats, takers
@@ -13,12 +14,13 @@ from vgpu.core.preempt.hanging import hangs_from
 from vgpu.core.preempt.needed import empty_in, has_left, needed_victims, owner_pods, still_held
 from vgpu.core.preempt.plan import OwnerPod, OwnerState, PlanWorld, Progress, VictimState
 from vgpu.core.preempt.room import fits_now
+from vgpu.core.views import Reservation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Situation:
-    """What every rule looks at. `needed`: unsent victims that must go, None = no hope even without all of them.
-    `empty`: seats of a gang whose pods are gone; `takers`: who takes which of them."""
+    """What every rule looks at, each worked out once. `needed`: unsent victims that must go, None = no hope even
+    without all of them. `empty`: seats of a gang whose pods are gone; `takers`: who takes which of them."""
 
     plan: PlanFact
     world: PlanWorld
@@ -32,19 +34,23 @@ class Situation:
         """The owner's pods with cards in the plan that stand so."""
         return [pod for pod in owner_pods(self.plan, self.world) if pod.state in states]
 
-    @property
+    @cached_property
     def leaving(self) -> list[VictimState]:
         """Victims that were asked to go and are still there."""
         victims = self.world.victims
         known = [victims[victim.uid] for victim in self.plan.victims if victim.uid in victims]
         return [state for state in known if state.leaving and not state.gone]
 
-    @property
+    @cached_property
+    def held(self) -> dict[str, list[Reservation]]:
+        """By node: what is held for those who are not bound yet, or are yet to come."""
+        return still_held(self.plan, self.world)
+
+    @cached_property
     def others_leaving(self) -> dict[str, str]:
         """By uid NS/NAME of the pods that leave the cards which are still held, and are no victims."""
         victims = {victim.uid for victim in self.plan.victims}
-        held = still_held(self.plan, self.world)
-        cards = {(node, one.uuid) for node, of_node in held.items() for one in of_node}
+        cards = {(node, one.uuid) for node, of_node in self.held.items() for one in of_node}
         return {
             holder.uid: f"{holder.namespace}/{holder.name}"
             for node, view in self.world.views.items()
@@ -54,7 +60,7 @@ class Situation:
             if holder.leaving and holder.uid not in victims
         }
 
-    @property
+    @cached_property
     def hangs_from(self) -> dict[str, int]:
         """From when on each of those who leave is stuck: it is still there long after its grace has ended."""
         known = self.world.leaving_until
@@ -62,51 +68,50 @@ class Situation:
         ends |= {one.uid: end for one in self.leaving if (end := one.grace_ends_seconds) is not None}
         return {uid: hangs_from(end, self.world.limits.stuck_timeout_seconds) for uid, end in ends.items()}
 
-    @property
+    @cached_property
     def stuck(self) -> frozenset[str]:
         """Those that are stuck now."""
         return frozenset(uid for uid, moment in self.hangs_from.items() if self.now_seconds >= moment)
 
-    @property
+    @cached_property
     def half_gone(self) -> tuple[Victim, ...]:
         """Needed victims that go only together with others, of whom one has left already: these follow."""
         known = self.world.victims
         left = {known[v.uid].unit for v in self.plan.victims if v.uid in known and has_left(known[v.uid])} - {""}
         return tuple(victim for victim in self.needed or () if known[victim.uid].unit in left)
 
-    @property
+    @cached_property
     def begun(self) -> bool:
         """True when a victim was asked to go, by this process or one before it."""
         asked = any(victim.unsure for victim in self.world.victims.values())
         return bool(self.plan.evictions_sent) or bool(self.leaving) or asked
 
-    @property
+    @cached_property
     def closed_nodes(self) -> frozenset[str]:
         """Planned nodes that take nothing new, or are not known."""
-        views = {node: self.world.views.get(node) for node in still_held(self.plan, self.world)}
+        views = {node: self.world.views.get(node) for node in self.held}
         return frozenset(node for node, view in views.items() if view is None or view.closed is not None)
 
-    @property
+    @cached_property
     def gone_nodes(self) -> frozenset[str]:
         """Those of the closed ones whose Node does not exist: nobody knows of one that would open again."""
         views = {node: self.world.views.get(node) for node in self.closed_nodes}
         return frozenset(node for node, view in views.items() if view is None or view.node is None)
 
-    @property
+    @cached_property
     def cards_free(self) -> bool:
         """True when all that is still held is free now, on nodes that take pods."""
         if self.needed is None or self.needed or self.closed_nodes:
             return False
-        held = still_held(self.plan, self.world)
-        views = {node: self.world.views.get(node) for node in held}
-        return all(view is not None and fits_now(view, held[node]) for node, view in views.items())
+        views = {node: self.world.views.get(node) for node in self.held}
+        return all(view is not None and fits_now(view, self.held[node]) for node, view in views.items())
 
-    @property
+    @cached_property
     def sent(self) -> bool:
         """True while a pod of the owner was sent to a node, or its Binding is on its way."""
         return any(pod.nominated or pod.state is OwnerState.BOOKED for pod in self.owners(*OwnerState))
 
-    @property
+    @cached_property
     def clocks(self) -> Progress:
         """Progress with the moments since when nothing is waited for but the owner itself, and since when a seat
         is empty or one is lacking."""
@@ -120,7 +125,7 @@ class Situation:
     def _since(self, known: int | None) -> int:
         return self.now_seconds if known is None else known
 
-    @property
+    @cached_property
     def gang(self) -> bool:
         """True when the plan holds cards for several pods."""
         return len({card.reservation.uid for card in self.plan.reservations}) > 1
