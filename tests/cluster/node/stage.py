@@ -27,6 +27,8 @@ Json = dict[str, Any]
 
 AGENT = "agent"
 AGENT_MODULE = ("-m", "vgpu.agent.main")
+TOLD = "slots told to kubelet"
+"""What the agent logs once kubelet listens to it."""
 STATE = Path("/var/lib/vgpu/agent")
 """As the node's programs know it."""
 LIBRARY = Path("/var/lib/vgpu/library/libvgpu.so")
@@ -51,11 +53,15 @@ class NodeStage(Stage):
     """What a test asks for of the product on one real node."""
 
     node: RealNode = field(kw_only=True)
+    _said_before: int = 0
+    """Characters that agents before this one have logged."""
 
     # The agent.
 
     def start_agent(self, module: Sequence[str] = AGENT_MODULE, **environment: str) -> None:
         """Start the agent on the node; comes back at once."""
+        log = self.node.site.folder / f"{AGENT}.log"
+        self._said_before = len(self.agent_log()) if log.exists() else 0
         self.node.start_process(AGENT, [sys.executable, *module], {**self._agent_environment(), **environment})
 
     def kill_agent(self) -> None:
@@ -136,13 +142,16 @@ class NodeStage(Stage):
     def wait_open(self, slots: int = SLOTS) -> None:
         """Wait until kubelet and the inventory offer so many slots and the node takes pods.
 
-        Either may be ahead of the other: kubelet hears of cards from the agent at once.
+        Either may be ahead of the other: kubelet hears of cards from the agent at once. It goes on offering for a
+        moment what an agent offered that has ended, and would turn pods away: this one has to have told it.
         """
 
         def is_open() -> bool:
             published = self.node.api.get(INVENTORIES)["items"]
             told = [item.get("status", {}).get("totals", {}).get("slots") for item in published]
-            return self.allocatable() == slots and told == [slots] and is_ready(self.node, self.node.name)
+            heard = TOLD in self.agent_log()[self._said_before :]
+            offered = heard and self.allocatable() == slots and told == [slots]
+            return offered and is_ready(self.node, self.node.name)
 
         self.node.wait_until(is_open, f"{self.node.name} to offer {slots} slots and to be open", PATIENCE_SECONDS)
 
