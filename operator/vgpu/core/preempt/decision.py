@@ -23,6 +23,7 @@ from vgpu.core.preempt.problem import Unit
 from vgpu.core.preempt.protection import No, no
 from vgpu.core.preempt.questions import Questions
 from vgpu.core.preempt.queues import over_capability
+from vgpu.core.preempt.quotas import has_capability
 from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.preempt.seating import Member
 from vgpu.core.preempt.takeover import losers
@@ -93,9 +94,8 @@ def choose(
     if isinstance(found, Refusal):
         return _nobody(pool, preemptors[0], found)
     plan = _plan_of(world, pool, found)
-    going = [one for uid, _ in questions.going if (one := world.workloads[uid]).queue == preemptors[0].queue]
     victims = [world.workloads[victim.uid] for victim in plan.victims]
-    refusal = _queues_refuse(world, preemptors, (*victims, *going))
+    refusal = _queues_refuse(world, preemptors, (*victims, *_own_going(world, preemptors[0].queue, questions)))
     if refusal is not None:
         return No(refusal, pool.candidates.until_seconds)
     lost = _losers(world, questions, plan)
@@ -155,6 +155,13 @@ def _queues_refuse(
     return refuse_victims(world.standing, preemptors[0].queue, added, victims)
 
 
+def _own_going(world: DecisionWorld, queue: str, questions: Questions) -> list[Workload]:
+    """Those of this queue who go for others, where anything bounds what it uses."""
+    if not has_capability(world.standing.queues[queue]):
+        return []
+    return [one for uid, _ in questions.going if (one := world.workloads[uid]).queue == queue]
+
+
 def _plan_of(world: DecisionWorld, pool: Pool, found: _Found) -> Plan:
     ordered = sorted(found.units, key=lambda unit: (unit.cost, unit.key))
     going = [world.workloads[uid] for unit in ordered for uid in unit.uids]
@@ -172,8 +179,9 @@ def _plan_of(world: DecisionWorld, pool: Pool, found: _Found) -> Plan:
 def _losers(world: DecisionWorld, questions: Questions, plan: Plan) -> Sequence[PlanHold]:
     """What is held for others of lower rank and cannot stand beside this plan (S33)."""
     hold = PlanHold("", 0, plan.reservations, frozenset((one.uid, one.node) for one in plan.victims))
-    going = frozenset(uid for uid, _ in questions.going)
-    return (losers(hold, questions.lower, world.views.get, going) if questions.lower else None) or ()
+    if not questions.lower:
+        return ()
+    return losers(hold, questions.lower, world.views.get, frozenset(uid for uid, _ in questions.going)) or ()
 
 
 def _uids(holds: Iterable[PlanHold]) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ for plans that they may take over, those who are stuck stay, and who goes for an
 leaves beyond that plan's needs is room for these pods.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -40,16 +39,13 @@ class Questions:
         self._given_up = frozenset(uid for hold in self.lower for uid in hold.uids)
         self.going = world.still_to_go(others)
         self._victims = self._asked.apart.of(pool.victims, self.going)
-        self._going_on: dict[str, set[str]] = defaultdict(set)
-        for uid, node in self.going:
-            self._going_on[node].add(uid)
 
     def problems(self, request: PodRequest) -> list[NodeProblem] | Refusal:
         """One problem per node that kube-scheduler's own filters would not refuse whatever goes (S28)."""
         world, pool = self.world, self.pool
         alike = [pod for pod in self.preemptors if pod.request == request]
         asking = tuple(world.scheduling.get(pod.uid, _NOTHING) for pod in alike)
-        going = [world.workloads[uid] for uid, _ in self.going]
+        going = (world.workloads[uid] for uid, _ in self.going)
         quota = capability_needs(world.standing, alike[0].queue, alike[0].claim, pool.own, going)
         given = (asking, quota, self._victims.allowances, world.policies, self._given_up, pool.avoid)
         shelf, owner_uid = self._asked.shelf(request, given), alike[0].uid
@@ -84,8 +80,8 @@ class Questions:
     def _as_it_stands(self, view: NodeView) -> NodeView:
         """The same object where nothing differs, so that a search can tell that nothing changed."""
         seen = without_reservations(view, self._given_up) if self._given_up else view
-        if view.name in self._going_on:
-            seen = with_going(seen, self._going_on[view.name])
+        if view.name in self._asked.apart.going_on:
+            seen = with_going(seen, self._asked.apart.going_on[view.name])
         return with_stuck(seen, self.pool.avoid.stuck) if self.pool.avoid.stuck else seen
 
     def _closed(self, view: NodeView, asking: Iterable[Scheduling]) -> str:

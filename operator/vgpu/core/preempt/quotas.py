@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from vgpu.core.preempt.amounts import sum_of
 from vgpu.core.preempt.eligible import Standing
-from vgpu.core.preempt.facts import Amounts, Limits, Workload
+from vgpu.core.preempt.facts import Amounts, Limits, QueueFact, Workload
 from vgpu.core.preempt.problem import Allowance, Need
 from vgpu.core.preempt.victims import guarantee_keys
 from vgpu.core.reasons import Reason
@@ -32,6 +32,11 @@ def guarantees(standing: Standing, own_queue: str) -> tuple[Allowance, ...]:
     return tuple(found)
 
 
+def has_capability(queue: QueueFact) -> bool:
+    """Whether anything bounds what the queue uses."""
+    return any(most is not None for most in _limits(queue.capability))
+
+
 def capability_needs(
     standing: Standing,
     own_queue: str,
@@ -45,7 +50,7 @@ def capability_needs(
     Nothing where it stays within it without evictions.
     """
     queue = standing.queues.get(own_queue)
-    if queue is None:
+    if queue is None or not has_capability(queue):
         return ()
     usage = standing.usage_of(own_queue)
     go_anyway = {one.uid: one for one in going if one.queue == own_queue}

@@ -7,7 +7,7 @@ workload may go has been decided before; which units do go is the search's busin
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from vgpu.core.preempt.cost import Cost, CostScale, low_part, tie_of
 from vgpu.core.preempt.facts import Amounts, DisruptionBudget, Gang, Workload
@@ -69,8 +69,10 @@ class Victims:
 
 @dataclass(slots=True)
 class Apart:
-    """Victims apart from those who go for others, kept from decision to decision: mostly one plan was added."""
+    """Victims apart from those who go for others, kept from decision to decision: mostly one plan was added.
+    `going_on`: uids of those who go, by node."""
 
+    going_on: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _all: Victims | None = None
     _left: Victims | None = None
     _going: frozenset[tuple[str, str]] = frozenset()
@@ -79,8 +81,11 @@ class Apart:
         """What apart_from gives."""
         if self._left is None or victims is not self._all or not going >= self._going:
             self._all, self._left, self._going = victims, victims, frozenset()
-        self._left = self._left.apart_from(going - self._going)
-        self._going = going
+            self.going_on.clear()
+        more = going - self._going
+        for uid, node in more:
+            self.going_on[node].add(uid)
+        self._left, self._going = self._left.apart_from(more), going
         return self._left
 
 
