@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+import pytest
+
 from tests.controller.cluster_facts import bound, ledger_of
 from tests.controller.virtual_time import run_virtually
 from vgpu.controller.preempt.evictions import EvictionParts, Evictions, Order
@@ -73,6 +75,30 @@ def test_what_left_after_a_call_without_an_answer_counts_once() -> None:
         it.ledger.drop_pod(it.pod.uid)
         for _ in range(3):
             it.evictions.forget_gone()
+        assert it.accepted == [it.pod.uid]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("answer", [None, ApiRefused(404, "NotFound", 'pods "l" not found')])
+def test_who_is_seen_to_leave_before_the_answer_comes_counts_once(answer: ApiRefused | None) -> None:
+    async def scenario(it: Play) -> None:
+        called, answered = asyncio.Event(), asyncio.Event()
+
+        async def slow(pod: Key) -> None:
+            called.set()
+            await answered.wait()
+            if answer is not None:
+                raise answer
+
+        it.evict = slow  # type: ignore[method-assign]
+        it.ask()
+        await called.wait()
+        it.ledger.put_pod(replace(it.pod, terminating=True))
+        it.evictions.forget_gone()
+        assert it.accepted == [it.pod.uid], "its leaving tells"
+        answered.set()
+        await asyncio.sleep(1)
         assert it.accepted == [it.pod.uid]
 
     play(scenario)

@@ -112,8 +112,7 @@ class Evictions:
     def __init__(self, parts: EvictionParts) -> None:
         self._parts = parts
         self._asked: dict[str, Asked] = {}
-        self._jobs = Jobs("evictions")
-        self._words = Jobs("evictions: words")
+        self._jobs, self._words = Jobs("evictions"), Jobs("evictions: words")
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def ask(self, order: Order) -> None:
@@ -188,8 +187,7 @@ class Evictions:
     async def _carry_out(self, asked: Asked) -> None:
         """Until it is known. A pod that is gone needs no eviction. Its event is written beside the call: neither
         waits for the other's answer."""
-        backoff, order = self._parts.backoff(), asked.order
-        told = False
+        backoff, order, told = self._parts.backoff(), asked.order, False
         try:
             while not self._slots.locked() or self._goes_on(asked):
                 async with self._slots:
@@ -218,11 +216,10 @@ class Evictions:
         return False
 
     async def _call(self, asked: Asked) -> tuple[EvictionOutcome, float]:
-        order = asked.order
-        pod = f"{order.pod.namespace}/{order.pod.name}"
+        order, key = asked.order, asked.order.pod
         before, asked.unknown = asked.unknown or asked.doubt, True
         try:
-            await self._parts.writer.evict(order.pod)
+            await self._parts.writer.evict(key)
         except ApiRefused as error:
             asked.unknown = asked.doubt = False
             return self._not_evicted(asked, error, known=not before), 0
@@ -232,13 +229,20 @@ class Evictions:
         except ApiUnavailable as error:
             return self._unavailable(asked, error, known=not before)
         except OutcomeUnknown as error:
-            LOG.info("eviction without an answer pod=%s for=%s: %s", pod, order.orderer, error)
+            LOG.info("eviction unanswered pod=%s/%s for=%s: %s", key.namespace, key.name, order.orderer, error)
             self._fails(asked, error)
             return EvictionOutcome.UNAVAILABLE, 0
-        asked.unknown, asked.doubt, asked.accepted = False, False, True
-        LOG.info("evicted pod=%s node=%s for=%s rule=%s", pod, order.node, order.orderer, order.rule)
-        self._parts.accepted(order)
+        self._accept(asked, "evicted")
         return EvictionOutcome.ACCEPTED, 0
+
+    def _accept(self, asked: Asked, how: str) -> None:
+        """Once, whether its pod is seen to leave or the answer comes first."""
+        asked.unknown = asked.doubt = False
+        if not asked.accepted:
+            asked.accepted, order = True, asked.order
+            pod = f"{order.pod.namespace}/{order.pod.name}"
+            LOG.info("%s pod=%s node=%s for=%s rule=%s", how, pod, order.node, order.orderer, order.rule)
+            self._parts.accepted(order)
 
     def _not_evicted(self, asked: Asked, error: ApiRefused, *, known: bool) -> EvictionOutcome:
         """`known`: no earlier call of this order may have been carried out."""
@@ -263,20 +267,17 @@ class Evictions:
     def _was_carried_out(self, asked: Asked) -> None:
         """The pod left after a call without an answer: it counts as evicted. What is owed in vain is seen when its
         owner is read; what is forgotten is lost."""
-        order = asked.order
-        asked.unknown, asked.doubt, asked.accepted = False, False, True
-        LOG.info("evicted, as it left pod=%s/%s for=%s", order.pod.namespace, order.pod.name, order.orderer)
-        self._parts.accepted(order)
-        if self._parts.ledger.pod(order.pod.uid) is None:
-            self._parts.ledger.plans.forget(order.pod.uid)
+        self._accept(asked, "evicted, as it left")
+        if self._parts.ledger.pod(asked.order.pod.uid) is None:
+            self._parts.ledger.plans.forget(asked.order.pod.uid)
 
     def _unavailable(self, asked: Asked, error: ApiUnavailable, *, known: bool) -> tuple[EvictionOutcome, float]:
         """`known`: no earlier call of this order may still be carried out."""
         words = str(error).lower()
         if BUDGET_WORDS in words or SEVERAL_BUDGETS_WORDS in words:
             asked.unknown = False
-            several = SEVERAL_BUDGETS_WORDS in words
-            self._refused(asked, MOST_REFUSALS if several else 1, error.retry_after_seconds)
+            times = MOST_REFUSALS if SEVERAL_BUDGETS_WORDS in words else 1
+            self._refused(asked, times, error.retry_after_seconds)
             LOG.info("eviction put off pod=%s/%s: %s", asked.order.pod.namespace, asked.order.pod.name, error)
             return EvictionOutcome.BUDGET, 0
         if known and error.status in (0, TOO_MANY_REQUESTS):
