@@ -362,14 +362,19 @@ def test_what_a_plan_nominated_is_let_in_and_what_it_only_holds_is_not() -> None
     run_virtually(story())
 
 
+async def one_is_lost(it: Bench) -> None:
+    """Two of three run on, and another pod has the room of the third."""
+    pods = [member(f"a{n}", "g", 3) for n in range(3)]
+    await it.see(*(runs(pod, "n0", number) for number, pod in enumerate(pods)))
+    await it.see(bound("other", "n0", 2, CARD_MIB))
+    await it.lose("a2")
+    await it.see(member("b2", "g", 3))
+
+
 def test_s51_a_gang_below_its_minimum_is_told_and_goes_after_the_hold_time() -> None:
     async def story() -> None:
         async with bench(3) as it:
-            pods = [member(f"a{n}", "g", 3) for n in range(3)]
-            await it.see(*(runs(pod, "n0", number) for number, pod in enumerate(pods)))
-            await it.see(bound("other", "n0", 2, CARD_MIB))
-            await it.lose("a2")
-            await it.see(member("b2", "g", 3))
+            await one_is_lost(it)
             assert set(it.told) == {(name, Reason.GANG_PARTIAL) for name in ("a0", "a1", "b2")}
             await asyncio.sleep(HOLD_SECONDS - 10)
             assert it.evicted == []
@@ -384,11 +389,7 @@ def test_a_gang_below_its_minimum_has_the_hold_time_that_its_queue_grants_by_now
 ) -> None:
     async def story() -> None:
         async with bench(3) as it:
-            pods = [member(f"a{n}", "g", 3) for n in range(3)]
-            await it.see(*(runs(pod, "n0", number) for number, pod in enumerate(pods)))
-            await it.see(bound("other", "n0", 2, CARD_MIB))
-            await it.lose("a2")
-            await it.see(member("b2", "g", 3))
+            await one_is_lost(it)
             monkeypatch.setitem(globals(), "HOLD_SECONDS", 3 * HOLD_SECONDS)
             await asyncio.sleep(HOLD_SECONDS - 10)
             assert it.evicted == []

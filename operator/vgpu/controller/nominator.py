@@ -120,7 +120,8 @@ class Nominator:
                 self._forget(uid)
             else:
                 self._held.look(uid)
-                self._refused |= {uid} if pod.attempt_failed else set()
+                if pod.attempt_failed:
+                    self._refused.add(uid)
         self._tries.forgive()
         if changes.freed - self._held.take_given_up():
             self._offers.room_came()

@@ -23,7 +23,6 @@ from vgpu.core.preempt.problem import Unit
 from vgpu.core.preempt.protection import No, no
 from vgpu.core.preempt.questions import Questions
 from vgpu.core.preempt.queues import over_capability
-from vgpu.core.preempt.quotas import has_capability
 from vgpu.core.preempt.reservations import PlanHold
 from vgpu.core.preempt.seating import Member
 from vgpu.core.preempt.takeover import losers
@@ -95,7 +94,7 @@ def choose(
         return _nobody(pool, preemptors[0], found)
     plan = _plan_of(world, pool, found)
     victims = [world.workloads[victim.uid] for victim in plan.victims]
-    refusal = _queues_refuse(world, preemptors, (*victims, *_own_going(world, preemptors[0].queue, questions)))
+    refusal = _queues_refuse(world, preemptors, (*victims, *questions.own_going))
     if refusal is not None:
         return No(refusal, pool.candidates.until_seconds)
     lost = _losers(world, questions, plan)
@@ -153,13 +152,6 @@ def _queues_refuse(
 ) -> Refusal | None:
     added = sum_of(pod.claim for pod in preemptors)
     return refuse_victims(world.standing, preemptors[0].queue, added, victims)
-
-
-def _own_going(world: DecisionWorld, queue: str, questions: Questions) -> list[Workload]:
-    """Those of this queue who go for others, where anything bounds what it uses."""
-    if not has_capability(world.standing.queues[queue]):
-        return []
-    return [one for uid, _ in questions.going if (one := world.workloads[uid]).queue == queue]
 
 
 def _plan_of(world: DecisionWorld, pool: Pool, found: _Found) -> Plan:

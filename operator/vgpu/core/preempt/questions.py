@@ -17,7 +17,7 @@ from vgpu.core.preempt.decision_world import DecisionWorld
 from vgpu.core.preempt.facts import Workload
 from vgpu.core.preempt.pool import Pool
 from vgpu.core.preempt.problem import Need, NodeProblem, Unit, with_going, without_reservations
-from vgpu.core.preempt.quotas import capability_needs
+from vgpu.core.preempt.quotas import capability_needs, has_capability
 from vgpu.core.preempt.reservations import with_stuck
 from vgpu.core.reasons import Reason, Refusal
 from vgpu.core.request import PodRequest
@@ -38,6 +38,7 @@ class Questions:
         self._asked = asked or Asked()
         self._given_up = frozenset(uid for hold in self.lower for uid in hold.uids)
         self.going = world.still_to_go(others)
+        self.own_going = self._own_going()
         self._victims = self._asked.apart.of(pool.victims, self.going)
 
     def problems(self, request: PodRequest) -> list[NodeProblem] | Refusal:
@@ -45,8 +46,7 @@ class Questions:
         world, pool = self.world, self.pool
         alike = [pod for pod in self.preemptors if pod.request == request]
         asking = tuple(world.scheduling.get(pod.uid, _NOTHING) for pod in alike)
-        going = (world.workloads[uid] for uid, _ in self.going)
-        quota = capability_needs(world.standing, alike[0].queue, alike[0].claim, pool.own, going)
+        quota = capability_needs(world.standing, alike[0].queue, alike[0].claim, pool.own, self.own_going)
         given = (asking, quota, self._victims.allowances, world.policies, self._given_up, pool.avoid)
         shelf, owner_uid = self._asked.shelf(request, given), alike[0].uid
         look = _Look(shelf.request, owner_uid, _Beyond.of(asking), set(asking), quota)
@@ -65,6 +65,14 @@ class Questions:
             said = "; ".join(f"{node}: {why}" for node, why in list(closed.items())[:NAMED_NODES])
             return Refusal(Reason.OTHER_FILTERS, f"no node would take the pod whoever left it: {said}")
         return problems
+
+    def _own_going(self) -> list[Workload]:
+        """Those of the pods' queue who go for others, where anything bounds what it uses."""
+        name, world = self.preemptors[0].queue, self.world
+        queue = world.standing.queues.get(name)
+        if queue is None or not has_capability(queue):
+            return []
+        return [one for uid, _ in self.going if (one := world.workloads[uid]).queue == name]
 
     def _answer(self, whole: NodeView, units: tuple[Unit, ...], look: "_Look") -> NodeProblem | str:
         """The problem on this node, or what keeps the pods off it."""

@@ -45,17 +45,16 @@ def capability_needs(
     going: Iterable[Workload] = (),
 ) -> tuple[Need, ...]:
     """Per dimension in which the own queue would use more than its capability: what its victims must give (S63),
-    beside those of it who are `going` for others and are not among them.
+    beside what those of it give who are `going` for others.
 
     Nothing where it stays within it without evictions.
     """
     queue = standing.queues.get(own_queue)
-    if queue is None or not has_capability(queue):
+    if queue is None:
         return ()
     usage = standing.usage_of(own_queue)
-    go_anyway = {one.uid: one for one in going if one.queue == own_queue}
-    gives = sum_of(one.amounts for one in go_anyway.values())
-    used = _dimensions(usage.staying + usage.promised - gives)
+    go_anyway = {one.uid: one.amounts for one in going}
+    used = _dimensions(usage.staying + usage.promised - sum_of(go_anyway.values()))
     own = [victim for victim in victims if victim.queue == own_queue and victim.uid not in go_anyway]
     needs = []
     for place, (name, most) in enumerate(zip(_NAMES, _limits(queue.capability), strict=True)):
