@@ -189,7 +189,7 @@ def test_one_that_left_after_a_call_without_an_answer_is_owed() -> None:
         process = await world.begin()
         world.api.raises["evict"] = [OutcomeUnknown("no answer") for _ in range(100)]
         world.high("h", whole(2))
-        await world.until(lambda: len(world.api.asked) == 4, "calls")
+        await world.until(lambda: len(world.api.asked) >= 4, "calls")
         for uid in set(world.api.asked):
             del world.api.pods[uid]
         process.hear()
